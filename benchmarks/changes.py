@@ -2,7 +2,7 @@
 
 `make bench-changes`, or `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m changes [--rows N] [--rounds N]`
 
-Of PostgreSQL and of MariaDB. Both read the same backlog, from a slot of their own or from the binary log, and write
+Of PostgreSQL, MariaDB and MySQL. Both read the same backlog, from a slot of their own or from the binary log, and write
 JSON into a topic with the same client settings, taking turns. The seconds are from the first record to the last, by the
 broker's clock, so without the start of a process; so are the CPU seconds of the reader, of the database's processes and
 of the broker.
@@ -27,17 +27,17 @@ from typing_extensions import override
 import debezium
 from lab import cpu_of
 from record import recording
+from servers.binlog_server import BinlogServer
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST, cache_directory
-from servers.mariadb import LocalMariadb
 from servers.postgresql import SUPERUSER, LocalPostgresql
 from sinkpipeline.changes.settings import Slot
 from sinkpipeline.core.changes.checkpoints import Checkpoint
 from sinkpipeline.core.changes.positions import parse_binlog
 from sinkpipeline.core.topics import TopicRequest
 from snapshot import broker_s, database_s, servers
+from support.changes.binlog import SERVERS, BinlogLab
 from support.changes.lab import Lab, StageLab, StageProcess
-from support.changes.mariadb import MariadbLab
 from support.kafka.topics import create_topic
 from support.waiting import wait_until
 
@@ -134,12 +134,18 @@ class Postgresql(Database):
         self._own.close()
 
 
-class Mariadb(Database):
-    def __init__(self, server: LocalMariadb, servers: str, directory: Path) -> None:
+CONNECTORS: Final = {
+    "mariadb": "io.debezium.connector.mariadb.MariaDbConnector",
+    "mysql": "io.debezium.connector.mysql.MySqlConnector",
+}
+
+
+class Binlog(Database):
+    def __init__(self, server: BinlogServer, servers: str, directory: Path) -> None:
         self._server = server
         self._servers = servers
         self._directory = directory
-        self.lab = self._own = MariadbLab(server, servers, directory)
+        self.lab = self._own = BinlogLab(server, servers, directory)
         self._own.sql(
             "CREATE TABLE orders (id bigint PRIMARY KEY, note varchar(200), price decimal(12,2), at timestamp(6))"
         )
@@ -180,7 +186,8 @@ class Mariadb(Database):
             cursor.execute("CREATE USER IF NOT EXISTS 'bench'@'%' IDENTIFIED BY 'any'")
             cursor.execute("GRANT ALL ON *.* TO 'bench'@'%'")
         own = {
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "connector.class": CONNECTORS[self._server.kind],
+            "driver.allowPublicKeyRetrieval": "true",
             "database.user": "bench",
             "database.port": str(self._server.port),
             "database.server.id": "7",
@@ -214,10 +221,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if not list(cache_directory().glob("debezium-*")):
         parser.error("no Debezium: make debezium")
-    with recording("changes", arguments) as record, servers() as (kafka, postgresql), LocalMariadb() as mariadb:
+    with (
+        recording("changes", arguments) as record,
+        servers() as (kafka, postgresql),
+        SERVERS["mariadb"]() as mariadb,
+        SERVERS["mysql"]() as mysql,
+    ):
         makes: Mapping[str, Callable[[Path], Database]] = {
             "PostgreSQL": lambda directory: Postgresql(postgresql, kafka.bootstrap_servers, directory),
-            "MariaDB": lambda directory: Mariadb(mariadb, kafka.bootstrap_servers, directory),
+            "MariaDB": lambda directory: Binlog(mariadb, kafka.bootstrap_servers, directory),
+            "MySQL": lambda directory: Binlog(mysql, kafka.bootstrap_servers, directory),
         }
         rows = [row for name, make in makes.items() for row in _rows(name, make, kafka, arguments)]
         columns = ("database", "reader", "changes/s", "us of CPU a change: reader", "database", "broker")

@@ -35,6 +35,7 @@ _LIST_TYPES: dict[str, Schema] = {
     "spec.decode.change.tables": {"x-kubernetes-list-type": "set"},
     "spec.source.postgresql.publication.tables": {"x-kubernetes-list-type": "set"},
     "spec.source.mariadb.tables": {"x-kubernetes-list-type": "set"},
+    "spec.source.mysql.tables": {"x-kubernetes-list-type": "set"},
     "spec.sinks[].nats.stream.subjects": {"x-kubernetes-list-type": "set"},
     "spec.sinks[].postgresql.table.primaryKey": {"x-kubernetes-list-type": "set"},
     **{

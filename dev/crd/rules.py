@@ -375,6 +375,12 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             _NO_BROKERS,
             ".source.mariadb.changes",
         ),
+        Rule(
+            "!has(self.source.mysql) || has(self.source.mysql.changes.bootstrapServers) || "
+            "self.sinks.exists(s, has(s.kafka) && has(s.kafka.bootstrapServers))",
+            _NO_BROKERS,
+            ".source.mysql.changes",
+        ),
         _encoded("key"),
         _encoded("value"),
         *_not_read(
@@ -457,8 +463,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     ),
     "spec.source": (
         Rule(
-            "[has(self.kafka), has(self.postgresql), has(self.mariadb)].exists_one(given, given)",
-            "give exactly one of kafka, postgresql and mariadb",
+            "[has(self.kafka), has(self.postgresql), has(self.mariadb), has(self.mysql)].exists_one(given, given)",
+            "give exactly one of kafka, postgresql, mariadb and mysql",
             ".kafka",
         ),
     ),
@@ -498,6 +504,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **_change_topic("spec.source.postgresql.changes"),
     "spec.source.mariadb": (*_BEGINS_SOMEWHERE, *_SAME_TOPICS),
     **_change_topic("spec.source.mariadb.changes"),
+    "spec.source.mysql": (*_BEGINS_SOMEWHERE, *_SAME_TOPICS),
+    **_change_topic("spec.source.mysql.changes"),
     "spec.source.kafka": (
         Rule("has(self.topics) != has(self.topicPattern)", "give topics or topicPattern, and not both", ".topics"),
     ),

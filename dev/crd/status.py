@@ -204,13 +204,13 @@ _SOURCE = mapping(
     slot=text("The replication slot; absent where the database has no such thing.", 63, pattern=SLOT),
     position=text(
         "Everything that the database committed before this is in the change topic: an LSN of PostgreSQL, or a file of "
-        "MariaDB's binary log and a place in it.",
+        "a binary log, of MariaDB or MySQL, and a place in it.",
         _MAX_PLACE,
         pattern=PLACE,
     ),
     index=count(
-        "Up to which change of the transaction that was committed there: of PostgreSQL, how many; of MariaDB, a "
-        "million times the number of its event, and the number of the row in it."
+        "Up to which change of the transaction that was committed there: of PostgreSQL, how many; of MariaDB and "
+        "MySQL, a million times the number of its event, and the number of the row in it."
     ),
     changes=count("Changes written into the change topic since the first start."),
     deadLettered=count("Changes that went to the dead-letter topic, as the change topic doesn't take them."),

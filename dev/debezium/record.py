@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
 from servers.local_process import HOST, cache_directory
 from servers.mariadb import LocalMariadb
+from servers.mysql import LocalMysql
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from servers.waiting import InVainError, wait_for
 
@@ -269,14 +270,14 @@ def record_postgresql(name: str, settings: Mapping[str, str]) -> None:
         write(name, recorder.records)
 
 
-_MARIADB_TABLE = """
+_BINLOG_TABLE = """
 CREATE TABLE shop.items (
   id bigint PRIMARY KEY, name varchar(100) NOT NULL, tiny tinyint(1), large bigint unsigned, ratio double,
   price decimal(10,2), wide decimal(60,10), day date, at0 datetime, at6 datetime(6), stamp timestamp(6) NULL,
   clock time(6), year year,
   doc json, raw varbinary(200), kind enum('a', 'b'), flags bit(5), big longtext)
 """
-_MARIADB_ROW = """
+_BINLOG_ROW = """
 INSERT INTO shop.items VALUES ({id}, 'a "name" \\\\ ä', 1, 18446744073709551615, 0.1, -12345678.90,
   12345678901234567890123456789012345678901234567890.1234567890, '2024-02-29', '1969-12-31 23:59:59',
   '2024-02-29 12:34:56.789012',
@@ -284,8 +285,8 @@ INSERT INTO shop.items VALUES ({id}, 'a "name" \\\\ ä', 1, 18446744073709551615
 """
 
 
-def _mariadb_changes(sql: Callable[[str], Any]) -> None:
-    sql(_MARIADB_ROW.format(id=2))
+def _binlog_changes(sql: Callable[[str], Any]) -> None:
+    sql(_BINLOG_ROW.format(id=2))
     sql("UPDATE shop.items SET name = 'others are as they were' WHERE id = 2")
     sql("UPDATE shop.items SET id = 12, name = 'another key' WHERE id = 1")
     sql("INSERT INTO shop.items (id, name) VALUES (3, 'nulls')")
@@ -296,24 +297,33 @@ def _mariadb_changes(sql: Callable[[str], Any]) -> None:
     sql("INSERT INTO shop.items (id, name) VALUES (-1, 'the end')")
 
 
+_CONNECTORS: Final = {
+    "mariadb": "io.debezium.connector.mariadb.MariaDbConnector",
+    "mysql": "io.debezium.connector.mysql.MySqlConnector",
+}
+
+
 @contextmanager
-def mariadb() -> Iterator[tuple[int, Callable[[str], Any]]]:
-    """A server with a binlog: its port, and what runs a statement there."""
+def binlog(kind: str) -> Iterator[tuple[int, Callable[[str], Any]]]:
+    """A server with a binary log: its port, and what runs a statement there."""
     # As a server has it that nobody has asked for more.
-    settings = {"log-bin": "binlog", "binlog-row-metadata": "NO_LOG", "character-set-server": "utf8mb4"}
-    with LocalMariadb(settings=settings) as server, server.connected() as session, session.cursor() as cursor:
+    metadata = "NO_LOG" if kind == "mariadb" else "MINIMAL"
+    settings = {"log-bin": "binlog", "binlog-row-metadata": metadata, "character-set-server": "utf8mb4"}
+    made = LocalMariadb if kind == "mariadb" else LocalMysql
+    with made(settings=settings) as server, server.connected() as session, session.cursor() as cursor:
         yield server.port, cursor.execute
 
 
-def record_mariadb() -> None:
-    with mariadb() as (port, sql):
+def record_binlog(kind: str) -> None:
+    with binlog(kind) as (port, sql):
         sql("CREATE DATABASE shop")
         sql("CREATE USER 'debezium'@'%' IDENTIFIED BY 'any'")
         sql("GRANT ALL ON *.* TO 'debezium'@'%'")
-        sql(_MARIADB_TABLE)
-        sql(_MARIADB_ROW.format(id=1))
+        sql(_BINLOG_TABLE)
+        sql(_BINLOG_ROW.format(id=1))
         connector = {
-            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+            "connector.class": _CONNECTORS[kind],
+            "driver.allowPublicKeyRetrieval": "true",
             "database.hostname": HOST,
             "database.port": str(port),
             "database.user": "debezium",
@@ -326,9 +336,9 @@ def record_mariadb() -> None:
         }
         with recording(connector) as recorder:
             recorder.wait("the snapshot is read", lambda it: it.get("source", {}).get("snapshot") == "last")
-            _mariadb_changes(sql)
+            _binlog_changes(sql)
             recorder.wait("the last change", lambda it: (it.get("after") or {}).get("id") == -1)
-        write("mariadb", recorder.records)
+        write(kind, recorder.records)
 
 
 RUNS: Mapping[str, Callable[[], None]] = {
@@ -340,7 +350,8 @@ RUNS: Mapping[str, Callable[[], None]] = {
         "postgresql-connect", {"decimal.handling.mode": "double", "time.precision.mode": "connect"}
     ),
     "postgresql-orders": record_orders,
-    "mariadb": record_mariadb,
+    "mariadb": lambda: record_binlog("mariadb"),
+    "mysql": lambda: record_binlog("mysql"),
 }
 
 if __name__ == "__main__":

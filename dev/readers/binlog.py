@@ -1,4 +1,4 @@
-"""What a MariaDB server itself says of its changes, by its own program that prints its log. No code of the product."""
+"""What a server itself says of its changes, by its own program that prints its log. No code of the product."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from typing import Any, Final
 from readers.changes import Told, short
 
 ARGUMENTS: Final = ("--verbose", "--base64-output=decode-rows")
-"""Of `mariadb-binlog`, beside the server's address and its files."""
+"""Of `mariadb-binlog` or `mysqlbinlog`, beside the server's address and its files."""
 
-_GTID = re.compile(r"\bGTID (\d+-\d+-\d+)\b")
+_GTID = re.compile(r"#.*\bGTID (\d+-\d+-\d+)\b|SET @@SESSION.GTID_NEXT= '(?:ANONYMOUS|([0-9a-f-]+:.*?))'")
 _TRUNCATE = re.compile(r"(?:/\*.*?\*/ *)*TRUNCATE (?:TABLE )?`?(\w+)`?(?:\.`?(\w+)`?)?", re.IGNORECASE)
 _USE = re.compile(r"use `(\w+)`")
 _ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `(\w+)`\.`(\w+)`")
 _VALUE = re.compile(r"###   @(\d+)=(.*)", re.DOTALL)
 _OPS: Final = {"INSERT INTO": "c", "UPDATE": "u", "DELETE FROM": "d"}
-# All else is printed as it is, quotation marks and backslashes too.
+# MariaDB prints all else as it is, quotation marks and backslashes too; MySQL has a backslash before these.
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_ESCAPED_BY_MYSQL = re.compile(r"\\(?:x([0-9a-f]{2})|(.))")
+_LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
 class _Print:
     """Reads a print, line by line."""
 
-    def __init__(self, columns: Mapping[str, Sequence[str]], keys: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, columns: Mapping[str, Sequence[str]], keys: Mapping[str, Sequence[str]], escaped: re.Pattern[str]
+    ) -> None:
+        self._escaped = escaped
         self.found: list[Told] = []
         self._columns = columns
         self._keys = keys
-        self._gtid = self._database = self._op = self._table = ""
+        self._database = self._op = self._table = ""
+        self._gtid: str | None = None
         self._sides: list[dict[str, Any]] = []
 
     def line(self, line: str) -> None:
@@ -36,8 +42,8 @@ class _Print:
             self._of_row(line)
             return
         self.complete()
-        if (begun := _GTID.search(line)) is not None and line.startswith("#"):
-            self._gtid = begun[1]
+        if (begun := _GTID.match(line)) is not None:
+            self._gtid = begun[1] or begun[2]
         elif (used := _USE.match(line)) is not None:
             self._database = used[1]
         elif (emptied := _TRUNCATE.match(line)) is not None:
@@ -53,7 +59,7 @@ class _Print:
         elif line in ("### SET", "### WHERE"):
             self._sides.append({})
         elif value is not None and self._table in self._columns:
-            self._sides[-1][self._columns[self._table][int(value[1]) - 1]] = _plain(value[2])
+            self._sides[-1][self._columns[self._table][int(value[1]) - 1]] = _plain(value[2], self._escaped)
 
     def complete(self) -> None:
         """A row has ended, if there was one."""
@@ -62,22 +68,27 @@ class _Print:
         self._op, self._sides = "", []
 
 
-def told(text: str, columns: Mapping[str, Sequence[str]], keys: Mapping[str, Sequence[str]]) -> list[Told]:
+def told(
+    text: str, columns: Mapping[str, Sequence[str]], keys: Mapping[str, Sequence[str]], *, is_mysql: bool
+) -> list[Told]:
     """The changes in a print, in its order.
 
     Args:
         text: all of it.
         columns: by table, as `database.table`, its columns; other tables are passed over.
         keys: likewise, those of its primary key.
+        is_mysql: whose program has printed it.
     """
-    found = _Print(columns, keys)
+    found = _Print(columns, keys, _ESCAPED_BY_MYSQL if is_mysql else _ESCAPED)
     for line in text.split("\n"):
         found.line(line)
     found.complete()
     return found.found
 
 
-def _changes(op: str, table: str, gtid: str, sides: Sequence[Mapping[str, Any]], key: Sequence[str]) -> list[Told]:
+def _changes(
+    op: str, table: str, gtid: str | None, sides: Sequence[Mapping[str, Any]], key: Sequence[str]
+) -> list[Told]:
     first, last = sides[0], sides[-1]
     if op == "u" and any(first[name] != last[name] for name in key):
         return [Told("d", table, gtid, _row(first)), Told("c", table, gtid, _row(last))]
@@ -88,15 +99,17 @@ def _row(side: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((name, short(value)) for name, value in side.items()))
 
 
-def _plain(text: str) -> Any:
+def _plain(text: str, escaped: re.Pattern[str]) -> Any:
     if text == "NULL":
         return None
     if text.startswith("'"):
         inner = text[1 : text.rindex("'")]
-        raw = _ESCAPED.sub(_unescaped, inner)
+        raw = escaped.sub(_unescaped, inner)
         return raw.encode(errors="surrogateescape").decode()
     return int(text.split(" ", 1)[0])
 
 
 def _unescaped(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return _LETTERS.get(found[2], found[2])
     return bytes([int(found[1], 16)]).decode(errors="surrogateescape")

@@ -37,8 +37,8 @@ class Told:
 
     op: str
     table: str
-    xid: int | str
-    """Of its transaction: a number, or a GTID."""
+    xid: int | str | None
+    """Of its transaction: a number, or a GTID where it has one."""
     row: Row
     """What it is after it, or for a deletion before it; nothing of a truncation."""
     unchanged: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""`make soak SOURCE=postgresql`, `SOURCE=mariadb`: the changes of a database.
+"""`make soak SOURCE=postgresql`, `SOURCE=mariadb`, `SOURCE=mysql`: the changes of a database.
 
 A server and a broker, each behind a proxy, the real command with its stage and a sink behind the change topic, two
 writers that never stop. What the topic should have is told by the server: of PostgreSQL through a second slot with
-test_decoding, of MariaDB by the program that prints its log.
+test_decoding, of MariaDB and MySQL by the program that prints the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rich.console import Console
 from typing_extensions import override
 
 from readers.changes import Told, Written, compared, lsn_of, place_of, told_by
-from servers.mariadb import LocalMariadb
 from servers.postgresql import LocalPostgresql
 from servers.sql_proxy import SqlProxy
 from soak.faults import Driver, Fault
@@ -33,10 +32,10 @@ from soak.sql_faults import FaultySql, sessions_terminated
 from soak.storm import START_S, storm
 from soak.topics import PATIENT
 from support.app.command import BY_TASKS, App, manifest, sink
+from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.changes.binlog_load import Load as LoadOfBinlog
 from support.changes.lab import LOGICAL, Lab
 from support.changes.load import Load
-from support.changes.mariadb import ORDERS, MariadbLab
-from support.changes.mariadb_load import Load as LoadOfMariadb
 from support.kafka.streams import Verdict
 from support.kafka.topics import Record, read_committed
 from support.waiting import wait_until
@@ -55,7 +54,7 @@ POINTS_OF_A_COMMIT: Final = ("after-rows-before-progress", "after-commit")
 class Database(ABC):
     """A kind of them: a server for a run, and a table that is read."""
 
-    lab: Lab | MariadbLab
+    lab: Lab | BinlogLab
     place: FaultyServer
     requests: Sequence[bytes]
     """What stands in requests, of which one at a time is lost."""
@@ -63,7 +62,7 @@ class Database(ABC):
     """Who tells what the server has."""
 
     @abstractmethod
-    def load(self, seed: int) -> Load | LoadOfMariadb:
+    def load(self, seed: int) -> Load | LoadOfBinlog:
         """Two writers, not started."""
 
     @abstractmethod
@@ -114,20 +113,22 @@ class Postgresql(Database):
         return f"the slot is confirmed up to {confirmed:X}, beyond the progress, {position}"
 
 
-class Mariadb(Database):
-    requests = (b"SHOW BINARY LOGS", b"binlog_gtid_pos", b"mariadb_slave_capability", b"unix_timestamp")
-    program = "mariadb-binlog"
+class Binlog(Database):
+    """A server with a binary log."""
+
+    kind: str
 
     def __init__(self, stack: ExitStack, faulty: FaultyKafka, directory: Path) -> None:
-        server = stack.enter_context(LocalMariadb(settings={"max-binlog-size": str(1 << 20)}))
+        server = stack.enter_context(SERVERS[self.kind](settings={"max-binlog-size": str(1 << 20)}))
+        self.program = server.printer
         self.place = FaultyServer(server, stack.enter_context(SqlProxy(server.port)))
-        self.lab = self._own = MariadbLab(server, faulty.direct, directory)
+        self.lab = self._own = BinlogLab(server, faulty.direct, directory)
         stack.callback(self.lab.end_stages)
         self.lab.sql(ORDERS)
 
     @override
-    def load(self, seed: int) -> LoadOfMariadb:
-        return LoadOfMariadb(self._own, rows=MOST_ROWS, seed=seed, pause_s=PAUSE_S)
+    def load(self, seed: int) -> LoadOfBinlog:
+        return LoadOfBinlog(self._own, rows=MOST_ROWS, seed=seed, pause_s=PAUSE_S)
 
     @override
     def source(self) -> dict[str, Any]:
@@ -142,7 +143,21 @@ class Mariadb(Database):
                     cursor.execute(f"KILL {number}")
 
 
-KINDS: Final[Mapping[str, type[Postgresql | Mariadb]]] = {"postgresql": Postgresql, "mariadb": Mariadb}
+class Mariadb(Binlog):
+    kind = "mariadb"
+    requests = (b"SHOW BINARY LOGS", b"binlog_gtid_pos", b"mariadb_slave_capability", b"unix_timestamp")
+
+
+class Mysql(Binlog):
+    kind = "mysql"
+    requests = (b"SHOW BINARY LOGS", b"SHOW BINARY LOG STATUS", b"source_heartbeat_period", b"unix_timestamp")
+
+
+KINDS: Final[Mapping[str, type[Postgresql | Binlog]]] = {
+    "postgresql": Postgresql,
+    "mariadb": Mariadb,
+    "mysql": Mysql,
+}
 
 
 class Source:

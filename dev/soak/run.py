@@ -3,8 +3,8 @@
 `KIND=kafka`, the default: into topics. `KIND=postgresql`: into tables of a PostgreSQL server, which is killed too.
 `KIND=nats`, `KIND=redis`: into streams, whose server is killed too.
 `KIND=debezium`: a table follows the changes of another one, and both are compared.
-`SOURCE=postgresql`, `SOURCE=mariadb`: the changes of a database, compared with what its server says of them; its stage
-and server are killed.
+`SOURCE=postgresql`, `SOURCE=mariadb`, `SOURCE=mysql`: the changes of a database, compared with what its server says of
+them; its stage and server are killed.
 
 It ends with 1 if a row is missing, or is there twice where it must not be, or out of order, or if the command gives up;
 some records are bad, and the same holds for their dead letters.

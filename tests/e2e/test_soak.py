@@ -48,7 +48,7 @@ def test_half_a_minute_of_kills_and_faults_of_streams(tmp_path: Path, kind: str)
 
 @NeedsServer
 @pytest.mark.parametrize("kind", databases.KINDS)
-@pytest.mark.long("half a minute of `make soak SOURCE=` of a kind; tests/changes and tests/mariadb kill stages")
+@pytest.mark.long("half a minute of `make soak SOURCE=` of a kind; tests/changes and tests/binlog kill stages")
 def test_half_a_minute_of_kills_and_faults_of_a_database_that_is_read(kind: str, tmp_path: Path) -> None:
     outcome = databases.soak(kind, SECONDS / 2, SEED, tmp_path, Console(width=120))
     holds(outcome)

@@ -41,8 +41,11 @@ def error(reason: str) -> tuple[str, str, str]:
     return reason, FACT, REMEDY
 
 
-def test_a_server_that_keeps_nothing_for_a_stage(lab: OperatorLab, name: str) -> None:
-    """Of MariaDB: there is no slot, and its password is the driver's alone."""
+@pytest.mark.parametrize(
+    "kind", ["mariadb", pytest.param("mysql", marks=pytest.mark.thorough("MariaDB has it: the same code"))]
+)
+def test_a_server_that_keeps_nothing_for_a_stage(lab: OperatorLab, name: str, kind: str) -> None:
+    """Of MariaDB or MySQL: there is no slot, and its password is the driver's alone."""
     source = {
         "server": "127.0.0.1:9",
         "auth": {"username": "cdc", "passwordSecretRef": {"name": f"{name}-cdc", "key": "password"}},
@@ -50,7 +53,7 @@ def test_a_server_that_keeps_nothing_for_a_stage(lab: OperatorLab, name: str) ->
         "startingPosition": "Now",
         "changes": {"bootstrapServers": "127.0.0.1:9", "topic": {"name": f"{name}-changes"}},
     }
-    lab.apply(lab.pipeline(name, source={"mariadb": source}, decode={"format": "raw"}))
+    lab.apply(lab.pipeline(name, source={kind: source}, decode={"format": "raw"}))
     told = lab.until_condition(name, "Ready", "False", "SecretNotFound")
     assert f"Secret {name}-cdc does not exist" in told["message"]
     lab.kubectl("create", "secret", "generic", f"{name}-cdc", "--from-literal=password=secret")

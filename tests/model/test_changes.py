@@ -118,7 +118,7 @@ def _lost_slot_is_made_anew() -> Patch:
 
 
 def _heard_inside_a_transaction() -> Patch:
-    def heard(self: Course, wal: int) -> None:
+    def heard(self: Course, wal: int, note: str | None = None) -> None:  # noqa: ARG001
         self._heard = max(self._heard, wal)
 
     def idle(self: Course) -> bool:

@@ -181,8 +181,9 @@ def test_times_of_connect_and_decimals_as_doubles(spark: SparkSession) -> None:
 
 
 @pytest.mark.thorough("the same of another server")
-def test_mariadb(spark: SparkSession) -> None:
-    run = recorded("mariadb")
+@pytest.mark.parametrize("kind", ["mariadb", "mysql"])
+def test_a_binary_log(spark: SparkSession, kind: str) -> None:
+    run = recorded(kind)
     columns = (
         "id BIGINT NOT NULL, name STRING, tiny INT, price DECIMAL(10,2), day DATE, at0 TIMESTAMP, at6 TIMESTAMP, "
         "stamp TIMESTAMP, clock BIGINT, year INT, doc STRING, raw BINARY, kind STRING, big STRING"

@@ -1,4 +1,4 @@
-"""Events of a binary log, and what is decided by positions in one; tests/mariadb has a server's own."""
+"""Events of a binary log, and what is decided by positions in one; tests/binlog has a server's own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import struct
 import zlib
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sinkpipeline.core.changes import binlog, binlog_rows
+from sinkpipeline.changes.binlog.payload import expanded
+from sinkpipeline.core.changes import binlog, binlog_events, binlog_rows, binlog_statements
 from sinkpipeline.core.changes.binlog_beginning import (
     Facts,
     Identity,
@@ -24,7 +26,9 @@ from sinkpipeline.core.changes.binlog_beginning import (
     is_known,
     unsuitable,
 )
-from sinkpipeline.core.changes.binlog_values import SPECIAL, LoggedColumn, NotServed, reader, shortest
+from sinkpipeline.core.changes.binlog_json import json_text
+from sinkpipeline.core.changes.binlog_kinds import MARIADB, MYSQL, BinlogKind
+from sinkpipeline.core.changes.binlog_values import SPECIAL, LoggedColumn, NotServed, decoder, reader, shortest
 from sinkpipeline.core.changes.checkpoints import CheckpointError, binlog_from_debezium, from_binlog
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import (
@@ -105,7 +109,7 @@ def test_a_file_name_may_have_points() -> None:
 
 def test_a_checksum_is_compared() -> None:
     good = event(16, b"12345678", checksum=True)
-    assert isinstance(parsed(good, checksums=True), binlog.Xid)
+    assert isinstance(parsed(good, checksums=True), binlog_events.Xid)
     with pytest.raises(NotUnderstood, match="checksum is wrong"):
         parsed(good[:20] + b"x" + good[21:], checksums=True)
 
@@ -115,8 +119,18 @@ def test_a_kind_that_is_not_known_is_not_passed_over() -> None:
         parsed(event(99, b""))
 
 
-@given(st.sampled_from([2, 4, 15, 19, 23, 24, 25, 27, 30, 31, 162, 165, 166, 167]), st.binary(max_size=60))
+def test_a_kind_that_its_server_calls_ignorable_is_passed_over() -> None:
+    assert parsed(event(99, b"", flags=0x80)) == binlog_events.IGNORED
+    # Of one that is known it is no reason to.
+    assert isinstance(parsed(event(16, b"12345678", flags=0x80)), binlog_events.Xid)
+
+
+KINDS = (2, 4, 15, 18, 19, 23, 24, 25, 27, 30, 31, 33, 34, 39, 40, 42, 162, 165, 166, 167)
+
+
+@given(st.sampled_from(KINDS), st.binary(max_size=60))
 @example(23, b"\0" * 8 + b"\xff")
+@example(42, b"\xff" * 60)
 def test_no_event_breaks_it(kind: int, body: bytes) -> None:
     with contextlib.suppress(NotUnderstood):
         parsed(event(kind, body))
@@ -126,7 +140,76 @@ def test_no_event_breaks_it(kind: int, body: bytes) -> None:
 def test_no_table_breaks_it(body: bytes) -> None:
     for head in (b"", b"\x01d\0\x01t\0"):
         with contextlib.suppress(NotUnderstood, NotServed):
-            binlog_rows.parse_table(head + body)
+            binlog_rows.parse_table(head + body, MYSQL.characters)
+
+
+# As MySQL 8.4.8 has sent it.
+JSON = bytes.fromhex(
+    "00020037001200010013000100021400002b006162030017000501000b0d000c150000000000000004c0017801000c000b00010004000063"
+)
+
+
+def test_a_document_is_what_the_server_prints() -> None:
+    assert json_text(JSON) == '{"a": [1, -2.5, "x"], "b": {"c": null}}'
+
+
+@given(st.binary(max_size=60), st.sampled_from(range(16)))
+@example(b"", 0)
+def test_no_document_breaks_it(body: bytes, kind: int) -> None:
+    for data in (bytes([kind]) + body, JSON[:7] + body, JSON[:25] + body):
+        with contextlib.suppress(NotUnderstood, IndexError, struct.error, ValueError):
+            json_text(data)
+
+
+@given(st.binary(max_size=80), st.booleans())
+def test_no_transaction_that_is_compressed_breaks_it(data: bytes, is_compressed: bool) -> None:
+    with contextlib.suppress(NotUnderstood):
+        list(expanded(binlog_events.Payload(data, is_compressed)))
+
+
+def test_a_transaction_that_is_compressed_is_its_events() -> None:
+    events = [event(16, bytes([number]) * 8) for number in range(5)]
+    plain = b"".join(events)
+    assert list(expanded(binlog_events.Payload(plain, False))) == events
+    packed = pa.Codec("zstd").compress(plain, asbytes=True)
+    assert list(expanded(binlog_events.Payload(packed, True))) == events
+    with pytest.raises(NotUnderstood, match="cut off"):
+        list(expanded(binlog_events.Payload(plain[:-1], False)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "gtid", "committed_us"),
+    [
+        (
+            (
+                "95260a6b21010000004d0000009b010000000001726a9e36eac611f1a10e02fc0000000102000000000000000201000000000000000200"
+                "000000000000338d40a34b6106cb183a0100e62d70c2"
+            ),
+            "726a9e36-eac6-11f1-a10e-02fc00000001:2",
+            1_795_827_349_622_067,
+        ),
+        (
+            (
+                "95260a6b2a010000004e000000bb0300000000026e00000002e4d479026ca903190322c50385021c04f10300000002040406067461670808"
+                "0a100c7f719240a34b6106105d0412c3d009651e79bd"
+            ),
+            "726a9e36-eac6-11f1-a10e-02fc00000001:tag:1",
+            1_795_827_349_623_409,
+        ),
+    ],
+)
+def test_gtids_of_mysql(sent: str, gtid: str, committed_us: int) -> None:
+    """As MySQL 8.4.8 has sent them, with a tag and without."""
+    found = parsed(bytes.fromhex(sent), checksums=True)
+    assert found == binlog_events.Gtid(gtid, None, False, committed_us)
+    assert found.mark(4711) == f"{gtid} {committed_us} 4711"
+
+
+def test_a_transaction_of_mysql_without_a_gtid() -> None:
+    body = b"\0" + bytes(16) + bytes(8) + b"\2" + bytes(16) + (7_000_001 | 1 << 55).to_bytes(7, "little") + bytes(7)
+    found = parsed(event(34, body))
+    assert (found.gtid, found.committed_us) == (None, 7_000_001), "when another server has committed it, it is told too"
+    assert found.mark(4) == "ANONYMOUS 7000001 4"
 
 
 COLUMNS = st.builds(
@@ -144,14 +227,14 @@ COLUMNS = st.builds(
 @example(LoggedColumn(name="a", type=247, meta=1, members=(b"\x80",)), "utf-8", "", b"\x00\x01")
 def test_no_row_breaks_it(column: LoggedColumn, codec: str, special: str, data: bytes) -> None:
     with contextlib.suppress(NotUnderstood, NotServed):
-        read, _ = reader(column, lambda _: codec, special)
-        list(binlog_rows.rows(binlog.Rows(1, "u", 1, b"\x01", b"\x01", data), [read]))
+        read, _ = reader(column, lambda _: decoder(codec) if codec else None, special)
+        list(binlog_rows.rows(binlog_events.Rows(1, "u", 1, b"\x01", b"\x01", data), [read]))
 
 
-def query(text: str, database: str = "shop") -> binlog.Query:
+def query(text: str, database: str = "shop") -> binlog_events.Query:
     body = struct.pack("<IIBHH", 1, 0, len(database), 0, 3) + b"var" + database.encode() + b"\0" + text.encode()
     found = parsed(event(2, body))
-    assert isinstance(found, binlog.Query)
+    assert isinstance(found, binlog_events.Query)
     return found
 
 
@@ -165,10 +248,20 @@ def query(text: str, database: str = "shop") -> binlog.Query:
         ("TRUNCATE TABLE orders NOWAIT", ("shop", "orders")),
         ("ALTER TABLE orders TRUNCATE PARTITION p", None),
         ("CREATE TABLE truncate (a int)", None),
+        ("TRUNCATE /* app */ TABLE orders /* trace */", ("shop", "orders")),
+        ("TRUNCATE TABLE orders -- x", ("shop", "orders")),
+        ("TRUNCATE orders # x", ("shop", "orders")),
+        ("--\nTRUNCATE TABLE orders", ("shop", "orders")),
+        ("/*!50000 TRUNCATE TABLE orders */", ("shop", "orders")),
+        ("/*M! TRUNCATE */ TABLE /*!50000 orders */", ("shop", "orders")),
+        ('TRUNCATE TABLE "or""ders"', ("shop", 'or"ders')),
+        ("TRUNCATE TABLE orders REUSE STORAGE", ("shop", "orders")),
+        ("TRUNCATE TABLE `a/*b*/c`", ("shop", "a/*b*/c")),
+        ("SELECT 'TRUNCATE TABLE orders'", None),
     ],
 )
 def test_what_a_statement_empties(text: str, emptied: tuple[str, str] | None) -> None:
-    assert binlog.emptied(query(text)) == emptied
+    assert binlog_statements.emptied(query(text)) == emptied
 
 
 @pytest.mark.parametrize(
@@ -181,15 +274,53 @@ def test_what_a_statement_empties(text: str, emptied: tuple[str, str] | None) ->
         ("CREATE TABLE inserts (a int)", False),
         ("INSERTED", False),
         ("/*!40000 ALTER TABLE a DISABLE KEYS */", False),
+        ("/*!50000 INSERT INTO a VALUES (1) */", True),
+        ("CREATE TABLE a AS SELECT 1", True),
+        ("CREATE TABLE a (b int) START TRANSACTION", False),
+        ("CREATE VIEW a AS SELECT 1", False),
     ],
 )
 def test_which_statements_change_rows(text: str, changes: bool) -> None:
-    assert binlog.changes_rows(query(text)) == changes
+    assert binlog_statements.changes_rows(query(text)) == changes
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("FOREIGN KEY (a) REFERENCES b (c) ON DELETE /* x */ CASCADE", "ON DELETE CASCADE"),
+        ("FOREIGN KEY (a) REFERENCES b (c) ON UPDATE  set null", "ON UPDATE SET NULL"),
+        ("a int COMMENT 'rows go ON DELETE CASCADE of x', `ON DELETE CASCADE` int", None),
+        ("FOREIGN KEY (a) REFERENCES b (c) ON DELETE RESTRICT", None),
+    ],
+)
+def test_what_a_foreign_key_does_by_itself(text: str, found: str | None) -> None:
+    assert binlog_statements.cascade(f"CREATE TABLE t ({text})") == found
+
+
+def test_a_temporary_table_that_is_emptied_is_nobodys() -> None:
+    body = struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0TRUNCATE TABLE orders"
+    assert binlog_statements.emptied(parsed(event(2, body))) == ("d", "orders")
+    assert binlog_statements.emptied(parsed(event(2, body, flags=4))) is None
+
+
+def test_a_statement_of_another_character_set_has_its_names() -> None:
+    body = struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0TRUNCATE TABLE `\xfc`"
+    assert binlog_statements.emptied(parsed(event(2, body))) == ("d", "ü")
+
+
+def test_how_a_transaction_begins() -> None:
+    told = {
+        "BEGIN": "BEGIN",
+        "/* a */ begin": "BEGIN",
+        "XA START X'78',X'',1": "XA",
+        "CREATE TABLE begin (a int)": None,
+    }
+    assert {text: binlog_statements.opens(query(text)) for text in told} == told
 
 
 def test_how_a_transaction_ends() -> None:
     told = {"COMMIT": "COMMIT", "rollback": "ROLLBACK", "ROLLBACK TO `s`": "SAVEPOINT", "SAVEPOINT `s`": None}
-    assert {text: binlog.ends(query(text)) for text in told} == told
+    assert {text: binlog_statements.ends(query(text)) for text in told} == told
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
@@ -199,12 +330,14 @@ def test_a_float_has_no_more_digits_than_it_needs(value: float) -> None:
     assert len(text.replace("-", "").partition("e")[0].replace(".", "").strip("0")) <= 9
 
 
-KNOWN = Identity(server="1", log="b")
+KNOWN = Identity(server="1", log="b", options=MARIADB.options)
 
 
 def seen(*sizes: int, first: int = 3, gtids: str | None = "0-1-7", server: str = "1", log: str = "b") -> Seen:
     files = tuple(LogFile(number=first + at, size=size) for at, size in enumerate(sizes))
-    return Seen(identity=Identity(server=server, log=log), files=files, gtids=gtids)
+    return Seen(
+        kind=MARIADB, identity=Identity(server=server, log=log, options=MARIADB.options), files=files, gtids=gtids
+    )
 
 
 def at(number: int, offset: int, index: int = 0, gtid: str = "0-1-7") -> BinlogPosition:
@@ -268,16 +401,26 @@ def test_when_a_log_is_at_risk() -> None:
     assert at_risk(10, None, 160, 100) is None
 
 
-def facts(version: str) -> Facts:
-    return Facts(version=version, has_log=True, format="ROW", image="full", metadata="FULL", engines={})
+def facts(version: str, kind: BinlogKind) -> Facts:
+    return Facts(kind=kind, version=version, has_log=True, format="ROW", image="full", metadata="FULL", engines={})
 
 
 @pytest.mark.parametrize(
-    ("version", "says"),
-    [("10.5.1-MariaDB", ""), ("11.8.2-MariaDB-log", ""), ("10.4.9-MariaDB", "10.5 or newer"), ("8.4.0", "MySQL")],
+    ("kind", "version", "says"),
+    [
+        (MARIADB, "10.5.1-MariaDB", ""),
+        (MARIADB, "11.8.2-MariaDB-log", ""),
+        (MARIADB, "10.4.9-MariaDB", "10.5 or newer"),
+        (MARIADB, "8.4.0", "write spec.source.mysql instead of spec.source.mariadb"),
+        (MYSQL, "8.4.8-0ubuntu1", ""),
+        (MYSQL, "8.0.36", ""),
+        (MYSQL, "9.7.0", ""),
+        (MYSQL, "5.7.44-log", "8.0 or newer"),
+        (MYSQL, "10.11.6-MariaDB", "write spec.source.mariadb instead of spec.source.mysql"),
+    ],
 )
-def test_which_versions_are_read(version: str, says: str) -> None:
-    found = " ".join(map(str, unsuitable(facts(version), HERE)))
+def test_which_versions_are_read(kind: BinlogKind, version: str, says: str) -> None:
+    found = " ".join(map(str, unsuitable(facts(version, kind), HERE)))
     assert says in found
     assert bool(found) == bool(says)
 

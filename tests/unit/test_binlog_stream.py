@@ -1,4 +1,4 @@
-"""From a server's events to changes, without a server; tests/mariadb has a server's own."""
+"""From a server's events to changes, without a server; tests/binlog has a server's own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from sinkpipeline.changes.mariadb.stream import AnotherLog, NotUnderstood, Stream
-from sinkpipeline.changes.mariadb.tables import Tables
+from sinkpipeline.changes.binlog.stream import AnotherLog, NotUnderstood, Stream
+from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.ports import Begun, Ended, Event
+from sinkpipeline.core.changes.binlog_kinds import MARIADB
+from sinkpipeline.core.changes.binlog_values import decoder
 from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
 from sinkpipeline.core.changes.values import Change, Writer
 
@@ -54,7 +56,7 @@ class Nobody:
 
 
 def stream(start: BinlogPosition = START) -> Stream:
-    tables = Tables(("d.t",), {2304: "utf-8"}, Nobody())
+    tables = Tables(("d.t",), {2304: decoder("utf-8")}, Nobody(), MARIADB)
     writer = Writer(tables.key_of, place_text=lambda commit: start.moved(commit).place)
     return Stream(tables, writer, start, has_checksums=True)
 

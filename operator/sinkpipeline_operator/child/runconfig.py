@@ -15,8 +15,8 @@ from itertools import chain
 from typing import Any
 
 from sinkpipeline.core.manifest import (
+    BinlogAuth,
     KafkaConnection,
-    MariadbAuth,
     NatsSink,
     PostgresqlAuth,
     RedisSink,
@@ -108,7 +108,7 @@ def secret_keys(pipeline: SinkPipeline, *, of_tasks: bool = False) -> dict[str, 
     connections = (pipeline.spec.reads.connection, *map(pipeline.connection, pipeline.spec.sinks))
     of_registries = map(_of_registry, _registries(pipeline))
     source = pipeline.spec.source.database
-    databases: list[PostgresqlAuth | MariadbAuth] = [] if source is None or of_tasks else [source.auth]
+    databases: list[PostgresqlAuth | BinlogAuth] = [] if source is None or of_tasks else [source.auth]
     databases += [sink.postgresql.auth for sink in pipeline.spec.sinks if sink.postgresql is not None]
     of_databases = map(_of_database, databases)
     of_streams = (_of_stream(sink.nats) for sink in pipeline.spec.sinks)
@@ -156,7 +156,7 @@ def _of_tls(tls: Tls | None) -> Iterator[tuple[str, str]]:
         yield tls.cert_secret_ref.name, tls.cert_secret_ref.key_key
 
 
-def _of_database(auth: PostgresqlAuth | MariadbAuth) -> Iterator[tuple[str, str]]:
+def _of_database(auth: PostgresqlAuth | BinlogAuth) -> Iterator[tuple[str, str]]:
     yield from _of_tls(auth.tls)
     if auth.password_secret_ref is not None:
         yield auth.password_secret_ref.name, auth.password_secret_ref.key

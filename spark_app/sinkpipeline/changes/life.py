@@ -130,8 +130,8 @@ class Life:
                 elif not course.is_open:
                     # A log in which for long nothing is of our tables: there may be no pause in it.
                     self._follow(time.monotonic())
-            case Heard(commit):
-                course.heard(commit)
+            case Heard(commit, note):
+                course.heard(commit, note)
                 self._pause()
             case None:
                 self._pause()

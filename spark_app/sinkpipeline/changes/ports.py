@@ -40,6 +40,8 @@ class Heard:
     """A sign of the server: everything that commits before `commit` was handed out."""
 
     commit: int
+    note: str | None = None
+    """What progress notes of that place; None: what it has noted."""
 
 
 Event = list[Change] | Begun | Ended | Heard | None

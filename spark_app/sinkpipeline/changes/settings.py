@@ -94,7 +94,7 @@ class DatabaseSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MariadbConnection:
+class BinlogConnection:
     """One server, and as whom."""
 
     server: str
@@ -105,13 +105,13 @@ class MariadbConnection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MariadbSettings:
-    """A MariaDB server whose changes are read from its binary log.
+class BinlogSettings:
+    """A MariaDB or MySQL server whose changes are read from its binary log.
 
     With `snapshot`, the tables are read first, as they were at one moment.
     """
 
-    connection: MariadbConnection
+    connection: BinlogConnection
     tables: tuple[str, ...]
     """`database.table` of each that is read."""
     server_id: int
@@ -120,7 +120,7 @@ class MariadbSettings:
     """Whether a first start reads the tables."""
     start_from: Checkpoint | None = None
     """Where a first start begins, as somebody else has read the log up to there; None: where it ends."""
-    name: Literal["mariadb"] = "mariadb"
+    name: Literal["mariadb", "mysql"] = "mariadb"
     """Of the kind, and of the source in progress records and in transactional ids."""
     whole_transactions: bool = False
     """Whether each transaction of the database is in one of Kafka. If not, a reader may see a part of a large one for a
@@ -141,7 +141,7 @@ class MariadbSettings:
         return SourcePartition(self.name, 0)
 
 
-AnyDatabase = DatabaseSettings | MariadbSettings
+AnyDatabase = DatabaseSettings | BinlogSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +179,10 @@ class StageSettings:
         return self.database
 
     @property
-    def mariadb(self) -> MariadbSettings:
-        """Likewise, of MariaDB."""
-        if not isinstance(self.database, MariadbSettings):
-            raise TypeError(f"a stage of {self.database.name} is asked for what is MariaDB's")
+    def binlog(self) -> BinlogSettings:
+        """Likewise, of MariaDB or MySQL."""
+        if not isinstance(self.database, BinlogSettings):
+            raise TypeError(f"a stage of {self.database.name} is asked for what a server with a binary log has")
         return self.database
 
 

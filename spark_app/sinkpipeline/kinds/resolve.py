@@ -9,9 +9,9 @@ from pathlib import Path
 from sinkpipeline.cells.given import Given
 from sinkpipeline.changes.settings import (
     AnyDatabase,
+    BinlogConnection,
+    BinlogSettings,
     DatabaseSettings,
-    MariadbConnection,
-    MariadbSettings,
     Publication,
     Slot,
     StageSettings,
@@ -105,8 +105,8 @@ def resolve_stage(pipeline: manifest.SinkPipeline, secrets_dir: Path | None, own
     if source.database is None:
         return None
     changes = source.database.changes
-    if isinstance(source.database, manifest.MariadbSource):
-        database: AnyDatabase = _mariadb(source.database, pipeline.identity, secrets_dir)
+    if isinstance(source.database, manifest.BinlogSource):
+        database: AnyDatabase = _binlog(source.database, source.kind, pipeline.identity, secrets_dir)
     else:
         database = _postgresql(source.database, pipeline.identity, secrets_dir)
     return StageSettings(
@@ -146,9 +146,10 @@ def _postgresql(of: manifest.PostgresqlSource, identity: str, secrets_dir: Path 
     )
 
 
-def _mariadb(of: manifest.MariadbSource, identity: str, secrets_dir: Path | None) -> MariadbSettings:
-    return MariadbSettings(
-        connection=MariadbConnection(
+def _binlog(of: manifest.BinlogSource, kind: str, identity: str, secrets_dir: Path | None) -> BinlogSettings:
+    return BinlogSettings(
+        name="mysql" if kind == "mysql" else "mariadb",
+        connection=BinlogConnection(
             server=of.server,
             user=of.auth.username,
             password_file=_password(of.auth.password_secret_ref, secrets_dir),

@@ -60,7 +60,7 @@ _DIGITS = r"^-?\d+(\.\d+)?$"
 _SHORTEST_DATE, _SHORTEST_TIME = len("2024-02-29"), len("2024-02-29 12:34:56")
 _LSN = r"^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$"
 _IN_BINLOG = r"\.[0-9]{6,10}:[0-9]{1,10}$"
-"""MariaDB's: a file's number, and a place in it, of 32 bits each."""
+"""Of a binary log: a file's number, and a place in it, of 32 bits each."""
 
 
 def columns(row: StructType) -> StructType:

@@ -24,6 +24,7 @@ from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from servers.waiting import Patience
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings, to_json
 from sinkpipeline.changes.stage import Stage
+from sinkpipeline.core.changes.positions import from_record
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SinkId
@@ -212,6 +213,11 @@ class StageLab:
         key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
         place, index, *_ = progress_truth(self.servers, f"{self.name}-progress")[key]["pos"]
         return lsn_of(place), index
+
+    def position(self) -> Any:
+        """Of the stage, as the progress topic says."""
+        key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
+        return from_record(progress_truth(self.servers, f"{self.name}-progress")[key]["pos"])
 
     def stream_start(self) -> int:
         """Where the stream began behind the snapshot that was completed, as the progress topic says."""

@@ -186,7 +186,7 @@ class ScriptedDriver:
 
     def _progress(self, told: SinkScript) -> Progress:
         source = self._config["spec"]["source"]
-        database = source.get("postgresql") or source.get("mariadb")
+        database = source.get("postgresql") or source.get("mariadb") or source.get("mysql")
         topics = None if database is None else [database["changes"]["topic"]["name"]]
         topic = (topics or source["kafka"].get("topics") or ["matched"])[0]
         states = {

@@ -219,6 +219,11 @@ def of_mariadb(changes: dict[str, Any] | None = None, **mariadb: Any) -> dict[st
     return {"mariadb": {name: value for name, value in found.items() if value is not REMOVE}}
 
 
+def of_mysql(changes: dict[str, Any] | None = None, **mysql: Any) -> dict[str, Any]:
+    """Likewise, of a MySQL server."""
+    return {"mysql": of_mariadb(changes, **mysql)["mariadb"]}
+
+
 def of_binlog(**start_from: Any) -> dict[str, Any]:
     """`source` that goes on where another program has stopped to read a log."""
     return of_mariadb(startFrom=start_from, startingPosition=REMOVE)
@@ -349,6 +354,8 @@ ALLOWED: list[tuple[Steps, Any]] = [
     (("spec", "decode"), {"format": "debezium", "schema": "a INT", "debezium": {"withoutRow": "PassThrough"}}),
     (("spec", "decode"), {**AVRO, "format": "debezium", "onNull": "PassThrough"}),
     (("spec", "source"), of_mariadb()),
+    (("spec", "source"), of_mysql()),
+    (("spec", "source"), of_mysql(startFrom={"binlog": "binlog.000003:4711"}, startingPosition=REMOVE)),
     (("spec", "source"), of_mariadb(startingPosition="Snapshot", serverId=4_294_967_295, transactions="Whole")),
     (("spec", "source"), of_binlog(binlog="mariadb-bin.000003:4711")),
     (("spec", "source"), of_binlog(debeziumOffsets='{"file":"mysql-bin.000003","pos":4711,"row":3,"event":2}')),
@@ -760,7 +767,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         "beside schemaRegistry",
     ),
     (("spec", "decode"), {"format": "raw", "debezium": {}}, "spec.decode.debezium", "no meaning for format raw"),
-    (("spec", "source"), {}, "spec.source.kafka", "exactly one of kafka, postgresql and mariadb"),
+    (("spec", "source"), {}, "spec.source.kafka", "exactly one of kafka, postgresql, mariadb and mysql"),
     (
         ("spec", "source"),
         {**of_database(), "kafka": {"bootstrapServers": "kafka:9092", "topics": ["a"]}},
@@ -786,6 +793,21 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
         {**of_mariadb(), "kafka": {"bootstrapServers": "kafka:9092", "topics": ["a"]}},
         "spec.source.mariadb",
         "stands beside kafka",
+    ),
+    (("spec", "source"), {**of_mariadb(), **of_mysql()}, "spec.source.mysql", "stands beside mariadb"),
+    (("spec", "source"), of_mysql(tables=["a.b", "a.b"]), "spec.source.mysql.tables[1]", "repeats"),
+    (("spec", "source"), of_mysql(startingPosition=REMOVE), "spec.source.mysql.startingPosition", "or give startFrom"),
+    (
+        ("spec", "source"),
+        of_mysql({"bootstrapServers": REMOVE}),
+        "spec.source.mysql.changes.bootstrapServers",
+        "name the brokers of the change topic",
+    ),
+    (
+        ("spec", "source"),
+        of_mysql({"progressTopic": {"name": "shop-changes"}}),
+        "spec.source.mysql.changes.progressTopic.name",
+        "different topics",
     ),
     (("spec", "source"), of_mariadb(server="a:1,b:2"), f"{_MARIADB}.server", "of one server"),
     (("spec", "source"), of_mariadb(server="a"), f"{_MARIADB}.server", "port"),
@@ -1419,7 +1441,7 @@ WRONG: list[tuple[Steps, Any, str, str]] = [
 
 UNSERVED: list[tuple[Steps, Any]] = [
     ((*SINK, "delta"), {}),
-    (("spec", "source", "mysql"), {}),
+    (("spec", "source", "mongodb"), {}),
     ((*SINK, "decode"), {"format": "raw"}),
     ((*SINK, "transform", "groupBy"), "a"),
     ((*SINK, "kafka", "key"), "id"),

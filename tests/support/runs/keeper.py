@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Keeper:
-    """The servers that run now, by the names of their fixtures."""
+    """The servers that run now, by the names of their fixtures, and perhaps a colon and a variant."""
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[object, contextlib.ExitStack]] = {}
@@ -30,7 +30,7 @@ class Keeper:
         return cast("T", self._running[name][0])
 
     def end_all_but(self, names: Collection[str]) -> None:
-        for name in [each for each in self._running if each not in names]:
+        for name in [each for each in self._running if each.partition(":")[0] not in names]:
             self._running.pop(name)[1].close()
 
 

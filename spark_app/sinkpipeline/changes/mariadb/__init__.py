@@ -1,1 +1,1 @@
-"""MariaDB as a source of changes: its binary log, read as a replica does."""
+"""MariaDB as a source of changes: what it says in its own words; `changes.binlog` reads its log."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from sinkpipeline.changes.mariadb.copying import copy
-from sinkpipeline.changes.mariadb.foreseen import foresee
-from sinkpipeline.changes.mariadb.reader import Reader
-from sinkpipeline.changes.mariadb.start import begin, check
+from sinkpipeline.changes.binlog.copying import copy
+from sinkpipeline.changes.binlog.foreseen import foresee_of
+from sinkpipeline.changes.binlog.reader import connect_as
+from sinkpipeline.changes.binlog.start import begin, check
+from sinkpipeline.changes.mariadb.dialect import DIALECT
 
 __all__ = ["begin", "check", "connect", "copy", "foresee"]
 
-connect = Reader
+connect = connect_as(DIALECT)
+foresee = foresee_of(DIALECT)

@@ -1,24 +1,43 @@
-"""Events of MariaDB's binary log: bytes of a server to what they say.
+"""Events of a binary log, of MariaDB or MySQL: bytes of a server to what they say.
 
-Source: MariaDB's documentation, "Replication Protocol", and what servers of versions 10.11 and 11.8 have sent. What a
-row is made of is in `binlog_rows.py`.
+The two number their own events differently, so one table has both. What a row is made of is in `binlog_rows.py`.
+
+Source: MariaDB's documentation, "Replication Protocol", MySQL's, "Binary Log Event", and what servers of MariaDB 10.11
+and 11.8 and of MySQL 8.0 and 8.4 have sent.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
+from sinkpipeline.core.changes.binlog_events import (
+    HEADER,
+    IGNORED,
+    Event,
+    Format,
+    Gtid,
+    Head,
+    Heartbeat,
+    Ignored,
+    Incident,
+    Partial,
+    Prepared,
+    Query,
+    Rotate,
+    Rows,
+    TableMap,
+    Xid,
+    length,
+)
+from sinkpipeline.core.changes.binlog_mysql import payload, tagged_gtid, uuid_gtid
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 
-HEADER: Final = 19
 BEGIN: Final = 4
 """Where the first event of a file is."""
-_ARTIFICIAL: Final = 0x20
 _CRC: Final = 4
 _CRC32: Final = 1
 _COMPRESSED: Final = 0x80
@@ -28,128 +47,9 @@ _PREPARED_XA: Final = 64
 _HEAD = struct.Struct("<IBIIIH")
 _GTID = struct.Struct("<QIB")
 _QUERY = struct.Struct("<IIBHH")
+_OF_LOADED: Final = 13
+"""Bytes that a statement has which loads a file: which one, and where its name stands."""
 _PLACE = struct.Struct("<Q")
-
-_COMMENT = re.compile(r"\A(?:\s+|/\*(?!M?!).*?\*/|--[ \t].*?(?:\n|\Z)|#.*?(?:\n|\Z))*", re.DOTALL)
-_NAME = r"(`(?:[^`]|``)+`|[\w$\x80-\U0010ffff]+)"
-_TRUNCATE = re.compile(
-    rf"TRUNCATE\s+(?:TABLE\s+)?{_NAME}\s*(?:\.\s*{_NAME})?\s*(?:WAIT\s+\d+|NOWAIT)?\s*;?\s*\Z", re.IGNORECASE
-)
-_CASCADE = re.compile(r"\bON\s+(?:DELETE|UPDATE)\s+(?:CASCADE|SET\s+NULL|SET\s+DEFAULT)\b", re.IGNORECASE)
-_ROWS_AS_TEXT = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|WITH)\b", re.IGNORECASE)
-
-
-class Head(NamedTuple):
-    """What each event begins with."""
-
-    timestamp: int
-    """Unix seconds, by the server's clock."""
-    kind: int
-    server: int
-    size: int
-    """Of the event in the log, in bytes."""
-    end: int
-    """Where the next event begins in the file, by its last 32 bits. 0: it does not say. From 11.4 on, events within a
-    transaction do not, unless binlog_legacy_event_pos is set."""
-    flags: int
-
-    @property
-    def is_in_log(self) -> bool:
-        """False of what the server tells beside its log."""
-        return not self.flags & _ARTIFICIAL
-
-    @property
-    def start(self) -> int:
-        """Where the event is in the file."""
-        return self.end - self.size
-
-
-class Format(NamedTuple):
-    """How the events of a file are written, at its beginning."""
-
-    has_checksums: bool
-    born: int
-    """When the file was begun, in Unix seconds."""
-
-
-class Rotate(NamedTuple):
-    """The log goes on elsewhere."""
-
-    file: str
-    offset: int
-
-
-class Heartbeat(NamedTuple):
-    """Everything up to here was sent."""
-
-    file: str
-
-
-class Gtid(NamedTuple):
-    """A transaction begins, or a statement that is one by itself."""
-
-    gtid: str
-    is_alone: bool
-    """Whether it is one event, which has no end."""
-    is_prepared: bool
-    """Whether it is the first half of an XA transaction: nobody knows yet whether it will be committed."""
-
-
-class Query(NamedTuple):
-    """A statement, as text."""
-
-    database: str
-    text: str
-
-    @property
-    def statement(self) -> str:
-        """Without what comes before it."""
-        found = _COMMENT.match(self.text)
-        return self.text[0 if found is None else found.end() :]
-
-
-class Xid(NamedTuple):
-    """A transaction was committed."""
-
-
-class Prepared(NamedTuple):
-    """The first half of an XA transaction ends."""
-
-
-class TableMap(NamedTuple):
-    """What the table of the rows that follow is like; `body` is for `binlog_rows.parse_table`."""
-
-    number: int
-    body: bytes
-
-
-class Rows(NamedTuple):
-    """Rows of one table."""
-
-    number: int
-    """As the `TableMap` has it."""
-    op: str
-    """c(reated), u(pdated), d(eleted)."""
-    width: int
-    """How many columns the table has."""
-    present: bytes
-    """A bit for each column: whether rows have it. Of an update: rows as they were."""
-    present_after: bytes
-    """Of an update: rows as they are."""
-    data: bytes
-
-
-class Incident(NamedTuple):
-    """The server has changed rows, and could not log that."""
-
-
-class Ignored(NamedTuple):
-    """What says nothing of any table."""
-
-
-Event = Format | Rotate | Heartbeat | Gtid | Query | Xid | Prepared | TableMap | Rows | Incident | Ignored
-
-IGNORED: Final = Ignored()
 
 
 def head(event: bytes) -> Head:
@@ -176,10 +76,11 @@ def parse(event: bytes, head_: Head, *, has_checksums: bool) -> Event:
     Raises:
         NotUnderstood
     """
-    try:
-        found = _KINDS[head_.kind]
-    except KeyError:
-        raise NotUnderstood(f"an event of kind {head_.kind}") from None
+    found = _KINDS.get(head_.kind)
+    if found is None:
+        if head_.is_ignorable:
+            return IGNORED
+        raise NotUnderstood(f"an event of kind {head_.kind}")
     # The format says by itself whether it has one.
     if has_checksums and found is not _format:
         end = len(event) - _CRC
@@ -190,59 +91,6 @@ def parse(event: bytes, head_: Head, *, has_checksums: bool) -> Event:
         return found(event, head_)
     except (IndexError, struct.error, ValueError, zlib.error) as error:
         raise NotUnderstood(f"an event of kind {head_.kind} can't be read: {error}") from error
-
-
-def length(data: bytes, at: int) -> tuple[int, int]:
-    """A number as the protocol packs it, and the place behind it.
-
-    Raises:
-        NotUnderstood, IndexError
-    """
-    first = data[at]
-    if first < 0xFB:  # noqa: PLR2004 - as the protocol has it
-        return first, at + 1
-    size = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first)
-    if size is None:
-        raise NotUnderstood(f"a length that begins with {first}")
-    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
-
-
-def emptied(query: Query) -> tuple[str, str] | None:
-    """The database and the table that a statement empties; None where it is another one."""
-    found = _TRUNCATE.match(query.statement)
-    if found is None:
-        return None
-    first, second = (None if each is None else _plain(each) for each in found.groups())
-    return (query.database, str(first)) if second is None else (str(first), second)
-
-
-def changes_rows(query: Query) -> bool:
-    """Whether it is a statement that changes rows, which the log then has not."""
-    return _ROWS_AS_TEXT.match(query.statement) is not None
-
-
-def cascade(text: str) -> str | None:
-    """What a foreign key in a CREATE TABLE or ALTER TABLE does to rows by itself, if it does something."""
-    found = _CASCADE.search(text)
-    return None if found is None else " ".join(found[0].upper().split())
-
-
-def ends(query: Query) -> str | None:
-    """Whether it ends a transaction: COMMIT or ROLLBACK; or SAVEPOINT where a part of one is taken back."""
-    words = query.statement.rstrip("; \t\n").upper().split()
-    match words:
-        case ["COMMIT", *_]:
-            return "COMMIT"
-        case ["ROLLBACK", "TO", *_] | ["ROLLBACK", "WORK", "TO", *_]:
-            return "SAVEPOINT"
-        case ["ROLLBACK", *_]:
-            return "ROLLBACK"
-        case _:
-            return None
-
-
-def _plain(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def _format(event: bytes, head_: Head) -> Format:
@@ -264,11 +112,22 @@ def _gtid(event: bytes, head_: Head) -> Gtid:
     return Gtid(f"{domain}-{head_.server}-{sequence}", bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
 
 
-def _query(event: bytes, _: Head) -> Query:
+def _query(event: bytes, head_: Head, more: int = 0) -> Query:
     fields = _QUERY.unpack_from(event, HEADER)
-    size, at = fields[2], HEADER + _QUERY.size + fields[4]
-    # A statement may have been in any character set: what is looked for in it is of ASCII.
-    return Query(event[at : at + size].decode(errors="replace"), event[at + size + 1 :].decode(errors="replace"))
+    size, at = fields[2], HEADER + _QUERY.size + more + fields[4]
+    return Query(event[at : at + size].decode(errors="replace"), _text(event[at + size + 1 :]), head_.is_of_session)
+
+
+def _text(data: bytes) -> str:
+    """Of a statement, which may have been in any character set: what is looked for is of ASCII, but for names."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
+
+
+def _query_loading(event: bytes, head_: Head) -> Query:
+    return _query(event, head_, _OF_LOADED)
 
 
 def _query_compressed(event: bytes, head_: Head) -> Query:
@@ -281,8 +140,8 @@ def _xid(_event: bytes, _: Head) -> Xid:
     return Xid()
 
 
-def _prepared(_event: bytes, _: Head) -> Prepared:
-    return Prepared()
+def _prepared(event: bytes, _: Head) -> Prepared:
+    return Prepared(bool(event[HEADER]))
 
 
 def _table_map(event: bytes, _: Head) -> TableMap:
@@ -321,6 +180,10 @@ def _plain_of(data: bytes) -> bytes:
     return plain
 
 
+def _partial(event: bytes, _: Head) -> Partial:
+    return Partial(int.from_bytes(event[HEADER : HEADER + 6], "little"))
+
+
 def _incident(_event: bytes, _: Head) -> Incident:
     return Incident()
 
@@ -335,6 +198,7 @@ _KINDS: Final[Mapping[int, Callable[[bytes, Head], Event]]] = MappingProxyType(
         4: _rotate,
         15: _format,
         16: _xid,
+        18: _query_loading,
         19: _table_map,
         23: _rows("c"),
         24: _rows("u"),
@@ -344,7 +208,12 @@ _KINDS: Final[Mapping[int, Callable[[bytes, Head], Event]]] = MappingProxyType(
         30: _rows("c", version=2),
         31: _rows("u", version=2),
         32: _rows("d", version=2),
+        33: uuid_gtid,
+        34: uuid_gtid,
         38: _prepared,
+        39: _partial,
+        40: payload,
+        42: tagged_gtid,
         162: _gtid,
         165: _query_compressed,
         166: _rows("c", compressed=True),
@@ -353,8 +222,8 @@ _KINDS: Final[Mapping[int, Callable[[bytes, Head], Event]]] = MappingProxyType(
         169: _rows("c", version=2, compressed=True),
         170: _rows("u", version=2, compressed=True),
         171: _rows("d", version=2, compressed=True),
-        # Stop, variables of a statement that follows, and what is of replicas alone.
-        **dict.fromkeys((3, 5, 13, 14, 29, 160, 161, 163, 164), _ignored),
+        # Stop, variables and a file of a statement that follows, and what is of replicas alone.
+        **dict.fromkeys((3, 5, 9, 11, 13, 14, 17, 29, 35, 36, 37, 160, 161, 163, 164), _ignored),
     }
 )
 """Kinds that are not here are not passed over: one of them could be rows."""

@@ -1,4 +1,4 @@
-"""What a start of a stage decides by what it has read of a MariaDB server: where to go on, or why not.
+"""What a start of a stage decides by what it has read of a MariaDB or MySQL server: where to go on, or why not.
 
     another server, or another name of its log        SourceRecreated
     the file of the position was removed              SourceDataLost       a server removes its files by their age
@@ -12,17 +12,17 @@ compared that was there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-from sinkpipeline.core.changes.positions import BinlogPosition, Position, binlog_commit, parse_binlog
+from sinkpipeline.core.changes.binlog_kinds import MARIADB, MYSQL, BinlogKind
+from sinkpipeline.core.changes.positions import BinlogPosition, Position, binlog_commit, noted, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
-OPTIONS = "binlog capability=4 index=event*1000000+row"
-"""How the log is read: an index in a transaction means something else otherwise."""
 EVENT = 1_000_000
 """The index of a row: this, times the number of its event in the transaction, and its number in the event."""
-_OLDEST = (10, 5)
+_VERSION = re.compile(r"(\d+)\.(\d+)")
 _AT_RISK = 0.5
 
 _ANEW = (
@@ -35,10 +35,11 @@ class Identity:
     """What positions of a source are about; `meta.source` holds it as text."""
 
     server: str
-    """Its server_id."""
+    """Its server_id, or its server_uuid, as the kind has it."""
     log: str
     """The name of its files, without their numbers."""
-    options: str = OPTIONS
+    options: str
+    """As the kind has it."""
 
     def to_meta(self) -> dict[str, str]:
         """As `meta.source` has it."""
@@ -57,6 +58,8 @@ def identity_of(source: Mapping[str, str]) -> Identity:
 class Facts:
     """What a look at a server found."""
 
+    kind: BinlogKind
+    """As which it is read."""
     version: str
     """Such as 10.11.19-MariaDB-log."""
     has_log: bool
@@ -79,6 +82,16 @@ class Facts:
     """After how many writes the log is on the disk; 0: some time."""
     cascades: Mapping[str, str] = field(default_factory=dict)
     """By table, what a foreign key of it does to its rows by itself, such as ON DELETE CASCADE."""
+    logs_cascades: bool = False
+    """Whether rows that a foreign key changes are logged: by MySQL from 9.6 on, without innodb_native_foreign_keys."""
+    row_value_options: str = ""
+    """What of a value is logged where that is not all of it."""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """The first two numbers of its version."""
+        found = _VERSION.match(self.version)
+        return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +106,13 @@ class LogFile:
 class Seen:
     """A server, as one look found it."""
 
+    kind: BinlogKind
     identity: Identity
     files: tuple[LogFile, ...]
     """In their order; the last one is written."""
     gtids: str | None = None
-    """The server's GTIDs at the place that was asked about; None where no event begins there."""
+    """Which of the GTIDs, or marks, that were noted the server has at the place that was asked about; None where no
+    event begins there."""
     born: int | None = None
     """When the file of that place was begun, in Unix seconds; None where nobody has asked, or it is not there."""
 
@@ -105,7 +120,8 @@ class Seen:
     def end(self) -> BinlogPosition:
         """Where the log ends."""
         last = self.files[-1]
-        return BinlogPosition(binlog_commit(last.number, last.size), 0, self.identity.log, self.gtids or "")
+        note = noted(self.gtids or "", last.number, self.born)
+        return BinlogPosition(binlog_commit(last.number, last.size), 0, self.identity.log, note)
 
     def size_of(self, number: int) -> int | None:
         """None where there is no such file."""
@@ -140,12 +156,17 @@ def check_suitable(facts: Facts, where: str) -> None:
 
 def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
     """Each thing that speaks against a server."""
-    if "mariadb" not in facts.version.lower():
-        yield _unsuitable(f"{where} is MySQL {facts.version}", "read it with Debezium, as docs/changes.md says")
+    kind = facts.kind
+    found = MARIADB if "mariadb" in facts.version.lower() else MYSQL
+    if found is not kind:
+        yield _unsuitable(
+            f"{where} is {found.title} {facts.version}",
+            f"write spec.source.{found.name} instead of spec.source.{kind.name}",
+        )
         return
-    version = tuple(int(each) for each in facts.version.split("-", 1)[0].split(".")[:2])
-    if version < _OLDEST:
-        yield _unsuitable(f"{where} is of version {facts.version}", "use MariaDB 10.5 or newer")
+    if facts.release < kind.oldest:
+        oldest = ".".join(map(str, kind.oldest))
+        yield _unsuitable(f"{where} is of version {facts.version}", f"use {kind.title} {oldest} or newer")
         return
     if not facts.has_log:
         yield _unsuitable(f"{where} has no binary log", "start the server with log_bin and server_id")
@@ -161,14 +182,27 @@ def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
                 f"run SET GLOBAL {name} = '{wanted}', write it into the server's configuration, and end the sessions "
                 "that have begun before",
             )
+    if facts.row_value_options:
+        yield _unsuitable(
+            f"{where} has binlog_row_value_options = {facts.row_value_options}, and so logs only what has changed in a "
+            "value of JSON",
+            UNPARTIAL,
+        )
+
+
+UNPARTIAL = (
+    "run SET GLOBAL binlog_row_value_options = '', write it into the server's configuration, and end the sessions that "
+    "have begun before"
+)
 
 
 def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPipelineError]:
     """Each reason why rows of the tables change without a word in the log."""
+    kind = facts.kind
     if facts.replicates_silently:
         yield _unsuitable(
-            f"{where} is a replica with log_slave_updates = OFF: its log has not what comes from the other server",
-            "name that server; or start this one with log_slave_updates = ON",
+            f"{where} is a replica with {kind.relays} = OFF: its log has not what comes from the other server",
+            f"name that server; or start this one with {kind.relays} = ON",
         )
     for table in tables:
         database = table.split(".", 1)[0]
@@ -179,7 +213,7 @@ def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPi
             )
             break
     for table in tables:
-        if table in facts.cascades:
+        if table in facts.cascades and not facts.logs_cascades:
             yield _unsuitable(f"{where}: {cascading(table, facts.cascades[table])}", UNCASCADE)
 
 
@@ -203,7 +237,7 @@ def unsuitable_tables(
         if engine is None:
             yield _unsuitable(
                 f"{where} has no table {table}, or the user may not see it",
-                "create it, correct source.mariadb.tables, or run GRANT SELECT on it",
+                f"create it, correct source.{facts.kind.name}.tables, or run GRANT SELECT on it",
             )
         elif snapshot and engine.lower() != "innodb":
             yield _unsuitable(
@@ -227,10 +261,11 @@ def quoted_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def check_same(known: Identity, found: Identity, where: str) -> None:
+def check_same(known: Identity, seen: Seen, where: str) -> None:
     """That a server is the one that was read. Raises SinkPipelineError: SourceRecreated."""
+    found = seen.identity
     same = {
-        "server_id": (known.server, found.server),
+        seen.kind.identified_by: (known.server, found.server),
         "log": (known.log, found.log),
         "way to read it": (known.options, found.options),
     }
@@ -249,19 +284,19 @@ def check_going_on(known: Identity, at: BinlogPosition, seen: Seen, where: str) 
     Args:
         known: of the `meta` that belongs to the position.
         at: of the progress.
-        seen: the server as it is now, with the GTIDs at the position.
+        seen: the server as it is now, asked about the position.
         where: names the source, for people.
 
     Raises:
         SinkPipelineError: SourceRecreated, SourceDataLost, SourceRolledBack.
     """
-    check_same(known, seen.identity, where)
+    check_same(known, seen, where)
     check_there(at, seen, where)
     if seen.born is not None and not at.is_born(at.number, seen.born):
         raise SinkPipelineError(
             Reason.SOURCE_RECREATED,
             f"{where}: {at.file} was begun at another time than the one that was read up to {at}",
-            f"find out whether somebody ran RESET MASTER, or restored a backup; {_ANEW}",
+            f"find out whether somebody ran {seen.kind.anew}, or restored a backup; {_ANEW}",
         )
     # Of a transaction that goes on, the stream tells the GTID itself.
     if at.index == 0 and not is_known(at.gtids, seen.gtids):
@@ -269,7 +304,7 @@ def check_going_on(known: Identity, at: BinlogPosition, seen: Seen, where: str) 
             Reason.SOURCE_RECREATED,
             f"{where} has GTIDs {seen.gtids or 'unknown'} at {at.place}, and {at.gtids or 'none'} was read there: its "
             "log is another one of the same name",
-            f"find out whether somebody ran RESET MASTER, or restored a backup; {_ANEW}",
+            f"find out whether somebody ran {seen.kind.anew}, or restored a backup; {_ANEW}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Tables and rows in MariaDB's binary log: which columns a table has, and the values of each row.
+"""Tables and rows in a binary log: which columns a table has, and the values of each row.
 
 Source: MariaDB's documentation, "Rows Event" and "Table_map event", and what a server of version 10.11 has sent.
 """
@@ -6,18 +6,35 @@ Source: MariaDB's documentation, "Rows Event" and "Table_map event", and what a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from sinkpipeline.core.changes.binlog import Rows, length
-from sinkpipeline.core.changes.binlog_values import BINARY, LoggedColumn, NotServed, Read
+from sinkpipeline.core.changes.binlog_decimal import Read
+from sinkpipeline.core.changes.binlog_events import Rows, length
+from sinkpipeline.core.changes.binlog_values import BINARY, LoggedColumn, NotServed
 from sinkpipeline.core.changes.pgoutput import UNCHANGED, NotUnderstood, Unchanged, Values
 
 _ENUM, _SET, _STRING = 247, 248, 254
 _NUMERIC: Final = frozenset({1, 2, 3, 4, 5, 8, 9, 13, 246})
-_CHARACTER: Final = frozenset({15, 252, 253, 254, 255})
-_META: Final = {4: 1, 5: 1, 252: 1, 255: 1, 17: 1, 18: 1, 19: 1, 15: 2, 16: 2, 246: 2, 247: 2, 248: 2, 253: 2, 254: 2}
+_META: Final = {
+    4: 1,
+    5: 1,
+    242: 1,
+    245: 1,
+    252: 1,
+    255: 1,
+    17: 1,
+    18: 1,
+    19: 1,
+    15: 2,
+    16: 2,
+    246: 2,
+    247: 2,
+    248: 2,
+    253: 2,
+    254: 2,
+}
 """Bytes that a table map has of a column, by its type."""
 
 
@@ -39,15 +56,19 @@ def name_of(body: bytes) -> tuple[str, str]:
     return schema, name
 
 
-def parse_table(body: bytes) -> LoggedTable:
+def parse_table(body: bytes, characters: Collection[int]) -> LoggedTable:
     """All that a `TableMap` says.
+
+    Args:
+        body: of it.
+        characters: the types whose columns have a character set for the server.
 
     Raises:
         NotServed: the server logs no names of columns.
         NotUnderstood
     """
     try:
-        return _table(body)
+        return _table(body, characters)
     except (IndexError, struct.error, ValueError) as error:
         raise NotUnderstood(f"a table map can't be read: {error}") from error
 
@@ -58,7 +79,7 @@ def _text(body: bytes, at: int) -> tuple[str, int]:
     return body[at + 1 : end].decode(), end + 1
 
 
-def _table(body: bytes) -> LoggedTable:
+def _table(body: bytes, with_characters: Collection[int]) -> LoggedTable:
     schema, at = _text(body, 0)
     name, at = _text(body, at)
     count, at = length(body, at)
@@ -80,7 +101,7 @@ def _table(body: bytes) -> LoggedTable:
             types[number], metas[number] = _real(meta)
     names = [each.decode() for each in _strings(more[4])]
     unsigned = _bits(more.get(1, b""), [at for at, kind in enumerate(types) if kind in _NUMERIC])
-    characters = [at for at, kind in enumerate(types) if kind in _CHARACTER]
+    characters = [at for at, kind in enumerate(types) if kind in with_characters]
     listed = [at for at, kind in enumerate(types) if kind in (_ENUM, _SET)]
     collations = _collations(more.get(2), more.get(3), characters) | _collations(more.get(10), more.get(11), listed)
     members = _members(more, types)

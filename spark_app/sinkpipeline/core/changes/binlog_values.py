@@ -1,9 +1,9 @@
-"""Values in MariaDB's binary log: bytes to the text of a value, as the server would print it, in UTC.
+"""Values in a binary log of MariaDB or MySQL: bytes to the text of a value, as the server would print it, in UTC.
 
 What JSON has exactly, such as a whole number, is spelled so by `values.py`; bytes are base64, bits are their digits, a
 timestamp has its offset. A zero date is the text 0000-00-00, and no null.
 
-Source: MariaDB's documentation, "Rows Event", and what a server of version 10.11 has sent.
+Source: MariaDB's documentation, "Rows Event", and what servers of MariaDB 10.11 and MySQL 8.4 have sent.
 """
 
 from __future__ import annotations
@@ -19,60 +19,21 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from sinkpipeline.core.changes.binlog_decimal import Read, decimal_reader
+from sinkpipeline.core.changes.binlog_json import json_reader
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.values import Spelling
-
-Read = Callable[[bytes, int], tuple[str, int]]
-"""From a row's bytes, and where a value begins there, to its text, and the place behind it."""
 
 BINARY: Final = 63
 """The collation of bytes."""
 _BYTE: Final = 0xFF
-_DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes of so many decimal digits."""
 _TWO: Final = tuple(f"{each:02d}" for each in range(128))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 
-CODECS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "utf8mb3": "utf-8",
-        "utf8mb4": "utf-8",
-        "utf8": "utf-8",
-        "ascii": "ascii",
-        "latin1": "cp1252",
-        "latin2": "iso8859-2",
-        "latin5": "iso8859-9",
-        "latin7": "iso8859-13",
-        "greek": "iso8859-7",
-        "hebrew": "iso8859-8",
-        "cp1250": "cp1250",
-        "cp1251": "cp1251",
-        "cp1256": "cp1256",
-        "cp1257": "cp1257",
-        "cp850": "cp850",
-        "cp852": "cp852",
-        "cp866": "cp866",
-        "koi8r": "koi8-r",
-        "koi8u": "koi8-u",
-        "tis620": "tis-620",
-        "big5": "big5",
-        "gb2312": "gb2312",
-        "gbk": "gbk",
-        "sjis": "shift_jis",
-        "cp932": "cp932",
-        "ujis": "euc_jp",
-        "eucjpms": "euc_jp",
-        "euckr": "euc_kr",
-        "ucs2": "utf-16-be",
-        "utf16": "utf-16-be",
-        "utf16le": "utf-16-le",
-        "utf32": "utf-32-be",
-        "binary": "",
-    }
-)
-"""Python's name of each character set; empty: bytes."""
+Decode = Callable[[bytes], str]
+"""The text of bytes; ValueError where they are none."""
 
 
 class NotServed(Exception):
@@ -97,24 +58,24 @@ class LoggedColumn:
     """Of an enum or a set, in the column's character set."""
 
 
-def reader(column: LoggedColumn, codec: Callable[[int], str], special: str = "") -> tuple[Read, int]:
+def reader(column: LoggedColumn, decode: Callable[[int], Decode | None], special: str = "") -> tuple[Read, int]:
     """How a column is read, and how JSON has it.
 
     Args:
         column: as the log tells it.
-        codec: Python's name of a collation's character set; empty: bytes.
+        decode: how texts of a collation are read; None: they are bytes.
         special: what the column is beyond what the log tells: uuid, inet4 or inet6.
 
     Raises:
         NotServed, NotUnderstood
     """
     try:
-        return _reader(column, codec, special)
+        return _reader(column, decode, special)
     except (IndexError, ValueError) as error:
         raise NotUnderstood(f"column {column.name} can't be read: {error}") from error
 
 
-def _reader(column: LoggedColumn, codec: Callable[[int], str], special: str) -> tuple[Read, int]:  # noqa: PLR0911, PLR0912, C901 - a type a line
+def _reader(column: LoggedColumn, decode: Callable[[int], Decode | None], special: str) -> tuple[Read, int]:  # noqa: PLR0911, PLR0912, C901 - a type a line
     if special:
         return _special(special), Spelling.TEXT
     match column.type:
@@ -137,23 +98,27 @@ def _reader(column: LoggedColumn, codec: Callable[[int], str], special: str) -> 
         case 7 | 11 | 12:
             return {7: _old_timestamp, 11: _old_time, 12: _old_datetime}[column.type], Spelling.TEXT
         case 246:
-            return _decimal(column.meta >> 8, column.meta & 0xFF), Spelling.TEXT
+            return decimal_reader(column.meta >> 8, column.meta & 0xFF), Spelling.TEXT
         case 16:
             return _bit((column.meta >> 8) * 8 + (column.meta & 0xFF)), Spelling.TEXT
         case 247:
-            return _enum(_names(column, codec), column.meta & _BYTE), Spelling.TEXT
+            return _enum(_names(column, decode), column.meta & _BYTE), Spelling.TEXT
         case 248:
-            return _set(_names(column, codec), column.meta & _BYTE), Spelling.TEXT
+            if decode(column.collation) is None:
+                return _set_of_bytes(column.members, column.meta & _BYTE), Spelling.TEXT
+            return _set(_names(column, decode), column.meta & _BYTE), Spelling.TEXT
         case 15 | 253:
-            return _string(1 if column.meta <= _BYTE else 2, codec(column.collation)), Spelling.TEXT
+            return _string(1 if column.meta <= _BYTE else 2, decode(column.collation)), Spelling.TEXT
         case 254:
             width = 1 if column.meta <= _BYTE else 2
             pad = column.meta if column.collation == BINARY else 0
-            return _string(width, codec(column.collation), pad), Spelling.TEXT
+            return _string(width, decode(column.collation), pad), Spelling.TEXT
         case 252:
-            return _string(column.meta, codec(column.collation)), Spelling.TEXT
-        case 255:
-            return _string(column.meta, ""), Spelling.TEXT
+            return _string(column.meta, decode(column.collation)), Spelling.TEXT
+        case 255 | 242:
+            return _string(column.meta, None), Spelling.TEXT
+        case 245:
+            return json_reader(column.meta), Spelling.TEXT
         case _:
             fact = f"column {column.name} is of a type that is logged as number {column.type}, and can't be read"
             raise NotServed(fact, "leave out its table")
@@ -265,34 +230,6 @@ def _old_datetime(data: bytes, at: int) -> tuple[str, int]:
     return f"{text[:-10]}-{text[-10:-8]}-{text[-8:-6]} {text[-6:-4]}:{text[-4:-2]}:{text[-2:]}", at + 8
 
 
-def _decimal(precision: int, scale: int) -> Read:
-    before, behind = precision - scale, scale
-    widths = [(before % 9, _DIGITS[before % 9])] if before % 9 else []
-    widths += [(9, 4)] * (before // 9)
-    point = len(widths)
-    widths += [(9, 4)] * (behind // 9)
-    widths += [(behind % 9, _DIGITS[behind % 9])] if behind % 9 else []
-    size = sum(width for _, width in widths)
-    top, every = 1 << (8 * size - 1), (1 << 8 * size) - 1
-    behind_it = [8 * sum(width for _, width in widths[number + 1 :]) for number in range(len(widths))]
-    fields = [(digits, shift, (1 << 8 * width) - 1) for (digits, width), shift in zip(widths, behind_it, strict=True)]
-
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        # The first bit is the sign, upside down; of a negative number all others are, too.
-        packed = int.from_bytes(data[at : at + size], "big") ^ top
-        is_negative = packed & top
-        if is_negative:
-            packed ^= every
-        parts = []
-        for digits, shift, mask in fields:
-            parts.append(str(packed >> shift & mask).zfill(digits))
-        whole = "".join(parts[:point]).lstrip("0") or "0"
-        text = f"{whole}.{''.join(parts[point:])}" if scale else whole
-        return f"-{text}" if is_negative else text, at + size
-
-    return read
-
-
 def _bit(count: int) -> Read:
     size = (count + 7) // 8
 
@@ -302,9 +239,9 @@ def _bit(count: int) -> Read:
     return read
 
 
-def _names(column: LoggedColumn, codec: Callable[[int], str]) -> tuple[str, ...]:
-    name = codec(column.collation)
-    return tuple(decoded(each, name) if name else encoded(each) for each in column.members)
+def _names(column: LoggedColumn, decode: Callable[[int], Decode | None]) -> tuple[str, ...]:
+    text = decode(column.collation) or encoded
+    return tuple(text(each) for each in column.members)
 
 
 def _enum(members: Sequence[str], size: int) -> Read:
@@ -325,7 +262,15 @@ def _set(names: Sequence[str], size: int) -> Read:
     return read
 
 
-def _string(width: int, codec: str, pad: int = 0) -> Read:
+def _set_of_bytes(members: Sequence[bytes], size: int) -> Read:
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        value = int.from_bytes(data[at : at + size], "little")
+        return encoded(b",".join(each for bit, each in enumerate(members) if value >> bit & 1)), at + size
+
+    return read
+
+
+def _string(width: int, decode: Decode | None, pad: int = 0) -> Read:
     """`pad`: bytes are followed by zeros up to this length, which are not logged."""
 
     def read_bytes(data: bytes, at: int) -> tuple[str, int]:
@@ -333,12 +278,15 @@ def _string(width: int, codec: str, pad: int = 0) -> Read:
         end = begin + int.from_bytes(data[at:begin], "little")
         return encoded(data[begin:end].ljust(pad, b"\0")), end
 
+    if decode is None:
+        return read_bytes
+
     def read_text(data: bytes, at: int) -> tuple[str, int]:
         begin = at + width
         end = begin + int.from_bytes(data[at:begin], "little")
-        return decoded(data[begin:end], codec), end
+        return decode(data[begin:end]), end
 
-    return read_text if codec else read_bytes
+    return read_text
 
 
 def encoded(data: bytes) -> str:
@@ -346,15 +294,20 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def decoded(data: bytes, codec: str) -> str:
-    """The text of bytes; ValueError where they are none."""
-    if codec != "cp1252":
-        return data.decode(codec)
+def decoder(codec: str) -> Decode:
+    """By Python's name of a character set."""
+    if codec.startswith(("utf-16", "utf-32")):
+        # A server stores half a surrogate, too, which is no character.
+        return lambda data: data.decode(codec, "replace")
+    return _western if codec == "cp1252" else lambda data: data.decode(codec)
+
+
+def _western(data: bytes) -> str:
     try:
-        return data.decode(codec)
+        return data.decode("cp1252")
     except UnicodeDecodeError:
         # Of the bytes that Windows leaves out, the server has those of ISO 8859-1.
-        return "".join(bytes([each]).decode(codec if each not in _LEFT_OUT else "latin1") for each in data)
+        return "".join(bytes([each]).decode("cp1252" if each not in _LEFT_OUT else "latin1") for each in data)
 
 
 _LEFT_OUT: Final = frozenset({0x81, 0x8D, 0x8F, 0x90, 0x9D})

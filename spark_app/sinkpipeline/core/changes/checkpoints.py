@@ -21,7 +21,7 @@ from sinkpipeline.core.foreign_json import parse_json
 PLACE = r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}( \([0-9]{1,18}\))?"
 """An LSN; or a position as messages print it, with the index of a change in its transaction."""
 BINLOG_PLACE = r"[^\x00-\x1f:/]{1,180}\.[0-9]{6,10}:[0-9]{1,10}"
-"""A file of MariaDB's binary log, and a place in it."""
+"""A file of a binary log, and a place in it."""
 _NO_SNAPSHOT = (False, None, "false")
 _MAX_LSN = 1 << 64
 
@@ -51,7 +51,7 @@ def from_binlog(text: str) -> Checkpoint:
 
 
 def binlog_from_debezium(text: str) -> Checkpoint:
-    """Of what Debezium's connector for MariaDB keeps as its offset.
+    """Of what Debezium's connector for MariaDB or MySQL keeps as its offset.
 
     Its `file` and `pos` are where the transaction begins that it was in, or where the last one ended; `event` and `row`
     count what it has read of that. Its events are not counted as ours are, so that part comes again.
@@ -62,7 +62,7 @@ def binlog_from_debezium(text: str) -> Checkpoint:
     Raises:
         CheckpointError: it is something else, or of a snapshot that was not complete.
     """
-    offset = _offset(text, "file", "MariaDB")
+    offset = _offset(text, "file", "MariaDB or MySQL")
     is_complete = True in (offset.get("snapshot_completed"), offset.get("last_snapshot_record"))
     if offset.get("snapshot") not in _NO_SNAPSHOT and not is_complete:
         raise CheckpointError("of a snapshot that Debezium has not completed: let it complete the snapshot first")

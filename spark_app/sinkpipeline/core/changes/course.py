@@ -36,6 +36,7 @@ class Course:
         Also at a start: the server may have forgotten what it was told, or never have heard it.
         """
         self._heard = 0
+        self._heard_note: str | None = None
 
     @property
     def next(self) -> Position:
@@ -67,10 +68,13 @@ class Course:
             self._next, self._note = (end, 0), self._begun
         self._ended = max(self._ended, end)
 
-    def heard(self, wal: int) -> None:
-        """A keepalive: everything that commits before `wal` was sent, which says nothing of what is being sent."""
-        if not self.is_inside and not self.is_open:
-            self._heard = max(self._heard, wal)
+    def heard(self, wal: int, note: str | None = None) -> None:
+        """A keepalive: everything that commits before `wal` was sent, which says nothing of what is being sent.
+
+        `note`: what is to be noted of that place; None: what was noted of the last transaction.
+        """
+        if not self.is_inside and not self.is_open and wal >= self._heard:
+            self._heard, self._heard_note = wal, note
 
     def is_full(self) -> bool:
         """Whether to commit at once."""
@@ -91,6 +95,8 @@ class Course:
         if (self._heard, 0) > self._next:
             self._next = (self._heard, 0)
             self._ended = self._heard
+            if self._heard_note is not None:
+                self._note = self._heard_note
         return self._next > (self.committed.commit, self.committed.index)
 
     def has_committed(self) -> None:

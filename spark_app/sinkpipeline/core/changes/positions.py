@@ -79,7 +79,7 @@ class LogPosition:
 
 @dataclass(frozen=True, order=True, slots=True)
 class BinlogPosition:
-    """Of MariaDB: where in its binary log the GTID event of a transaction stands, and the index of a change in it.
+    """Of MariaDB and MySQL: where in its log the GTID event of a transaction stands, and the index of a change in it.
 
     A file is never changed once it is written, so a place in it names one event as long as the file is there. Who goes
     on inside a transaction begins at its GTID event: behind that, rows come whose tables were told before.
@@ -121,8 +121,14 @@ class BinlogPosition:
 
     @property
     def gtids(self) -> str:
-        """Of the transaction that is there or ends there, or of all before a first start."""
+        """Of the transaction that is there or ends there, or of all before a first start; of MySQL, its mark."""
         return self.note.partition("@")[0]
+
+    @property
+    def noted_in(self) -> int | None:
+        """The number of the file that was read as it was noted; None: unknown."""
+        number = self.note.partition("@")[2].partition(":")[0]
+        return int(number) if number else None
 
     def is_born(self, number: int, second: int) -> bool:
         """Whether a file of this number can be the one that was read, as it was begun in this Unix second."""
@@ -161,6 +167,11 @@ def noted(gtids: str, number: int, born: int | None) -> str:
         born: when that was begun, in Unix seconds; None: unknown.
     """
     return gtids if born is None else f"{gtids}@{number}:{born}"
+
+
+def is_mark(gtids: str) -> bool:
+    """Whether what is noted names an event of one file, as of MySQL, and no GTIDs, which mean something in any."""
+    return " " in gtids
 
 
 def binlog_file(log: str, number: int) -> str:

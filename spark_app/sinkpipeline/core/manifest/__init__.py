@@ -1,6 +1,7 @@
 """The `SinkPipeline` manifest: its types, and the parser that refuses whatever this version can't keep."""
 
 from sinkpipeline.core.manifest.base import JsonObject, StringMap
+from sinkpipeline.core.manifest.binlog_source import BinlogAuth, BinlogSource, MariadbSource, MysqlSource
 from sinkpipeline.core.manifest.changes import StartingPosition, Transactions
 from sinkpipeline.core.manifest.decode import (
     Change,
@@ -28,7 +29,6 @@ from sinkpipeline.core.manifest.kafka import (
     Tls,
 )
 from sinkpipeline.core.manifest.lookup import ConfigMapRef, Lookup, TableFormat, TableSource
-from sinkpipeline.core.manifest.mariadb_source import MariadbAuth, MariadbSource
 from sinkpipeline.core.manifest.model import API_VERSION, KIND, Metadata, OwnerReference, SinkPipeline, Spec
 from sinkpipeline.core.manifest.nats import NatsAuth, NatsSink
 from sinkpipeline.core.manifest.operation import (
@@ -88,6 +88,8 @@ __all__ = [
     "Backoff",
     "BasicAuth",
     "BearerAuth",
+    "BinlogAuth",
+    "BinlogSource",
     "CertificateRef",
     "Change",
     "ConfigMapRef",
@@ -118,9 +120,9 @@ __all__ = [
     "KafkaSource",
     "Lookup",
     "ManifestError",
-    "MariadbAuth",
     "MariadbSource",
     "Metadata",
+    "MysqlSource",
     "NatsAuth",
     "NatsSink",
     "Oauthbearer",

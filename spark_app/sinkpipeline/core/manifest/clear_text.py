@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sinkpipeline.core.manifest.binlog_source import BinlogAuth
 from sinkpipeline.core.manifest.kafka import Auth, SaslMechanism
-from sinkpipeline.core.manifest.mariadb_source import MariadbAuth
 from sinkpipeline.core.manifest.model import SinkPipeline
 from sinkpipeline.core.manifest.postgresql import PostgresqlAuth
 from sinkpipeline.core.manifest.registry import RegistrySubject
@@ -38,7 +38,7 @@ def _to_source(pipeline: SinkPipeline) -> Iterator[str]:
         yield from _to_database(f"spec.source.{source.kind}.auth", source.database.auth)
 
 
-def _to_database(path: str, auth: PostgresqlAuth | MariadbAuth) -> Iterator[str]:
+def _to_database(path: str, auth: PostgresqlAuth | BinlogAuth) -> Iterator[str]:
     if auth.tls is None and auth.password_secret_ref is not None:
         yield f"{path}: a server that asks for the password itself gets it without encryption; add tls"
 

@@ -311,7 +311,7 @@ BinlogPlace = Annotated[
     _Name(
         BINLOG_PLACE,
         200,
-        'write a file of the binary log and a place in it, such as "mariadb-bin.000003:4711"',
+        'write a file of the binary log and a place in it, such as "binlog.000003:4711"',
     ),
 ]
 DebeziumOffset = Annotated[str, _Text(MAX_DEBEZIUM_OFFSET, "the offset that Debezium keeps, in quotes")]

@@ -4,15 +4,15 @@ Refused: no topics, topics and a pattern at once, a pattern outside the one dial
 """
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from sinkpipeline.core import topic_pattern
 from sinkpipeline.core.manifest.base import Bounds, Part, StringMap
+from sinkpipeline.core.manifest.binlog_source import MariadbSource, MysqlSource
 from sinkpipeline.core.manifest.kafka import Auth, BootstrapServers, KafkaConnection
-from sinkpipeline.core.manifest.mariadb_source import MariadbSource
 from sinkpipeline.core.manifest.names import Directory, GroupId, GroupIdPrefix, PointInTime, TopicName
 from sinkpipeline.core.manifest.postgresql_source import PostgresqlSource
 from sinkpipeline.core.manifest.problems import refuse
@@ -140,12 +140,15 @@ class KafkaSource(Part):
         return self.topic_pattern is not None and topic_pattern.matches(self.topic_pattern, topic)
 
 
-Database = PostgresqlSource | MariadbSource
+Database = PostgresqlSource | MariadbSource | MysqlSource
 """Whose changes are read."""
 
 
+KINDS: Final = ("kafka", "postgresql", "mariadb", "mysql")
+
+
 class Source(Part):
-    """Exactly one kind of source: kafka, postgresql or mariadb."""
+    """Exactly one kind of source: kafka, postgresql, mariadb or mysql."""
 
     kafka: KafkaSource | None = None
     """Topics of one Kafka cluster."""
@@ -153,22 +156,24 @@ class Source(Part):
     """The changes of a PostgreSQL database."""
     mariadb: MariadbSource | None = None
     """The changes of a MariaDB server."""
+    mysql: MysqlSource | None = None
+    """The changes of a MySQL server."""
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
-        given = [kind for kind in ("kafka", "postgresql", "mariadb") if getattr(self, kind) is not None]
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(given) != 1:
             wrong = f"stands beside {given[0]}" if given else "is missing"
-            right = "give exactly one of kafka, postgresql and mariadb"
+            right = f"give exactly one of {', '.join(KINDS[:-1])} and {KINDS[-1]}"
             refuse(right, wrong, (given[-1] if given else "kafka",))
         return self
 
     @property
     def database(self) -> Database | None:
         """What a stage reads; None where records come from Kafka."""
-        return self.postgresql or self.mariadb
+        return self.postgresql or self.mariadb or self.mysql
 
     @property
     def kind(self) -> str:
         """The name of the part that is given."""
-        return "postgresql" if self.postgresql is not None else "mariadb" if self.mariadb is not None else "kafka"
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)

@@ -13,6 +13,8 @@ _KINDS = (
 )
 _SERVED = ("nats", "postgresql", "redis")
 """As sinks."""
+_DATABASES = ("postgresql", "mariadb", "mysql")
+"""As sources."""
 _ONE_PIPELINE_PER_SHAPE = "use spec.decode for all sinks, or another SinkPipeline"
 _STATEFUL = "use row-by-row expressions in where and select"
 _JOIN = "use lookups for a table of at most 1 MiB; streams are not joined"
@@ -46,13 +48,11 @@ _FIELDS: Mapping[str, str] = {
     },
     **{f"{transform}.join": _JOIN for transform in ("spec.transform", "spec.sinks[].transform")},
     **{
-        f"spec.source.{kind}": "use spec.source.kafka, spec.source.postgresql or spec.source.mariadb"
+        f"spec.source.{kind}": "use spec.source.kafka, spec.source.postgresql, spec.source.mariadb or spec.source.mysql"
         for kind in _KINDS
-        if kind not in ("postgresql", "mariadb")
+        if kind not in _DATABASES
     },
-    "spec.source.mysql": "use spec.source.mariadb for MariaDB; for MySQL, read a topic of Debezium's",
-    "spec.source.postgresql.onDataLoss": "remove it: a loss stops the stage",
-    "spec.source.mariadb.onDataLoss": "remove it: a loss stops the stage",
+    **{f"spec.source.{kind}.onDataLoss": "remove it: a loss stops the stage" for kind in _DATABASES},
     **{f"spec.sinks[].{kind}": "use a kafka, nats, postgresql or redis sink" for kind in _KINDS if kind not in _SERVED},
 }
 

@@ -1,0 +1,1 @@
+"""A binary log as a source of changes, of MariaDB or MySQL: read as a replica does."""

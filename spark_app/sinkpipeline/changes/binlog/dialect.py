@@ -1,0 +1,41 @@
+"""What a kind of server with a binary log says in words of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sinkpipeline.changes.binlog.wire import Wire
+from sinkpipeline.core.changes.binlog_beginning import Facts, Seen
+from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.positions import BinlogPosition
+
+Connect = Callable[[], Wire]
+"""Makes another connection to the same server, for whoever closes it."""
+
+
+class Dialect(Protocol):
+    """Of one kind.
+
+    Raises (all methods):
+        SqlFault
+        SinkPipelineError: SourceUnreachable, SourceUnsuitable.
+    """
+
+    @property
+    def kind(self) -> BinlogKind: ...
+
+    def facts(self, wire: Wire, tables: Sequence[str]) -> Facts:
+        """Whether the server suits, and what is there of the tables."""
+
+    def files(self, wire: Wire, where: str) -> Seen:
+        """The server and its files, without what was at a place."""
+
+    def seen(self, wire: Wire, where: str, connect: Connect, place: BinlogPosition | None = None) -> Seen:
+        """The server, its files, and what was noted at a place; without one, at the end."""
+
+    def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
+        """Where the transaction begins that another reader names otherwise by a place."""
+
+    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect) -> BinlogPosition:
+        """Begins a transaction on `wire` that sees the tables as they were at a place of the log, which it answers."""

@@ -1,0 +1,90 @@
+"""What a start of a stage would find, looked at beforehand: everything here describes or observes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+from sinkpipeline.changes.binlog.dialect import Dialect
+from sinkpipeline.changes.binlog.reader import Reader
+from sinkpipeline.changes.binlog.start import first, going_on
+from sinkpipeline.changes.binlog.wire import SqlFault, refused
+from sinkpipeline.changes.ports import Foreseen, at
+from sinkpipeline.changes.settings import BinlogSettings, StageSettings, sink_settings
+from sinkpipeline.core.changes.binlog_beginning import Facts, unlogged, unsuitable, unsuitable_tables, warning
+from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.topics import check_progress_topic
+from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.views import describe
+
+
+def foresee_of(dialect: Dialect) -> Callable[[StageSettings], Foreseen]:
+    """What looks at a server of a kind."""
+    return partial(_foresee, dialect)
+
+
+def _foresee(dialect: Dialect, settings: StageSettings) -> Foreseen:
+    """Looks at the server, its tables, and the progress of the stage."""
+    found, wanted = Foreseen(), settings.binlog
+    progress: Progress | None = None
+    try:
+        progress = _progress(settings)
+    except SinkPipelineError as error:
+        found.errors.append(error)
+    try:
+        with closing(Reader(dialect, wanted)) as reader:
+            facts = _facts(reader)
+            found.errors += _refusals(facts, wanted, reader.where)
+            found.told += filter(None, [warning(facts)])
+            if progress is not None and not found.errors:
+                found.told.append(_told(reader, progress))
+    except SinkPipelineError as error:
+        found.errors.append(error)
+    return found
+
+
+def _progress(settings: StageSettings) -> Progress:
+    sink = sink_settings(settings)
+    place = describe(Admin(sink.connection), sink.progress.name)
+    if place is None:
+        return Progress()
+    check_progress_topic(place)
+    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
+        return log.observe(sink.id)
+
+
+def _facts(reader: Reader) -> Facts:
+    with closing(reader.connected()) as wire:
+        try:
+            return reader.dialect.facts(wire, reader.settings.tables)
+        except SqlFault as fault:
+            raise refused(fault, reader.where, reader.user, reader.dialect.kind) from fault
+
+
+def _refusals(facts: Facts, wanted: BinlogSettings, where: str) -> list[SinkPipelineError]:
+    """Each thing that is wrong: a start names the first one alone."""
+    return [
+        *unsuitable(facts, where),
+        *unlogged(facts, wanted.tables, where),
+        *unsuitable_tables(facts, wanted.tables, where, snapshot=wanted.snapshot),
+    ]
+
+
+def _told(reader: Reader, progress: Progress) -> str:
+    wanted = reader.settings
+    if progress.exists and progress.meta is not None:
+        state = progress.partitions[wanted.partition]
+        going_on(progress.meta, state, reader)
+        if state.snapshot is not None:
+            return (
+                f"the snapshot of the tables is not complete: a start takes {state.snapshot.rows} rows back, and "
+                f"begins it anew in epoch {state.epoch + 1}"
+            )
+        return f"resumes at {state.pos}, {reader.seen().behind(at(state))} bytes before the server's end"
+    start, _ = first(reader)
+    where = "with a snapshot of the tables" if start is None else f"at {start}"
+    overlap = "" if wanted.start_from is None else wanted.start_from.overlap
+    return f"starts for the first time, {where}" + (f"; {overlap}" if overlap else "")

@@ -1,0 +1,215 @@
+"""What is asked of the server: who it is, what its log and its tables are like. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sinkpipeline.changes.binlog.charsets import decode_of
+from sinkpipeline.changes.binlog.wire import OutOfEvents, Wire
+from sinkpipeline.core.changes import binlog
+from sinkpipeline.core.changes.binlog_beginning import Facts, quoted
+from sinkpipeline.core.changes.binlog_events import Event, Format
+from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_statements import cascade
+from sinkpipeline.core.changes.binlog_values import Decode
+from sinkpipeline.core.changes.lag import End
+
+_SETTINGS = (
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image',"
+    " 'binlog_row_metadata', 'binlog_row_value_options', 'sync_binlog', 'log_slave_updates', 'log_replica_updates',"
+    " 'innodb_native_foreign_keys')"
+)
+_EXPIRES = (
+    "SHOW GLOBAL VARIABLES WHERE variable_name IN ('binlog_expire_logs_seconds', 'expire_logs_days',"
+    " 'binlog_expire_logs_auto_purge')"
+)
+_TABLES = (
+    "SELECT concat(t.table_schema, '.', t.table_name), t.engine, EXISTS (SELECT 1 FROM information_schema.statistics"
+    " AS s WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.index_name = 'PRIMARY')"
+    " FROM information_schema.tables AS t WHERE t.table_type <> 'VIEW' AND t.table_schema = %s AND t.table_name = %s"
+)
+_READABLE = (
+    "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+    " AND NOT find_in_set('select', privileges) LIMIT 1"
+)
+_NOW = "SELECT floor(unix_timestamp(now(3)) * 1000)"
+_TYPES = "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+_CHARSETS = "SELECT character_set_name, maxlen FROM information_schema.character_sets"
+_COLLATIONS = "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL"
+# Since 10.10 a collation may be of several character sets, and has an id with each.
+_FULL_COLLATIONS = "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
+_HAS_FULL = (
+    "SELECT count(*) FROM information_schema.columns WHERE table_schema = 'information_schema'"
+    " AND table_name = 'collation_character_set_applicability' AND column_name = 'id'"
+)
+
+
+def settings(wire: Wire) -> dict[str, str]:
+    """What the server is told of its log, by the names of its variables; only those that it knows."""
+    return {name.lower(): value for name, value in wire.rows(_SETTINGS)}
+
+
+def facts(
+    wire: Wire,
+    kind: BinlogKind,
+    tables: Sequence[str],
+    *,
+    told: Mapping[str, str],
+    status: Sequence[Sequence[str]],
+    is_replica: bool,
+) -> Facts:
+    """Whether the server suits, and what is there of the tables.
+
+    Args:
+        wire: to ask.
+        kind: as which it is read.
+        tables: `database.table` of each.
+        told: as `settings` has it.
+        status: of its log, as it says it: its third and fourth columns are databases that are logged, and not.
+        is_replica: whether anything comes from another server.
+    """
+    relays = told.get("log_replica_updates", told.get("log_slave_updates", "ON"))
+    only, ignored = next(((row[2] or "", row[3] or "") for row in status), ("", ""))
+    engines, keyless, unreadable, cascades = {}, set(), set(), {}
+    for table in tables:
+        names = table.split(".", 1)
+        for name, engine, has_key in wire.rows(_TABLES, names):
+            engines[name] = engine or "nothing"
+            if not int(has_key):
+                keyless.add(name)
+            if wire.rows(_READABLE, names):
+                unreadable.add(name)
+            action = cascade_of(wire, name)
+            if action is not None:
+                cascades[name] = action
+    return Facts(
+        kind=kind,
+        version=told["version"],
+        has_log=told["log_bin"] == "ON",
+        format=told.get("binlog_format", "ROW"),
+        image=told["binlog_row_image"],
+        metadata=told.get("binlog_row_metadata", "unknown"),
+        engines=engines,
+        keyless=frozenset(keyless),
+        unreadable=frozenset(unreadable),
+        cascades=cascades,
+        only=_names(only),
+        ignored=_names(ignored),
+        replicates_silently=is_replica and relays != "ON",
+        sync_binlog=int(told["sync_binlog"]),
+        logs_cascades=told.get("innodb_native_foreign_keys") == "OFF",
+        row_value_options=told.get("binlog_row_value_options", ""),
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
+
+
+def cascade_of(wire: Wire, table: str) -> str | None:
+    """What a foreign key of a table does to its rows by itself.
+
+    By its definition: of information_schema a user who may only read sees no foreign keys.
+    """
+    [(_, definition)] = wire.rows(f"SHOW CREATE TABLE {quoted(table)}")
+    return cascade(definition)
+
+
+def key_of(wire: Wire, table: str) -> tuple[str, ...]:
+    """The columns of what the log calls a table's primary key; none where it has none.
+
+    Without a primary key that is the first one that is unique, without nulls and beginnings of columns.
+    """
+    keys: dict[str, list[Sequence[str]]] = {}
+    for row in wire.rows(f"SHOW INDEX FROM {quoted(table)}"):
+        if int(row[1]) == 0:
+            keys.setdefault(row[2], []).append(row)
+    for name, parts in keys.items():
+        # Of each part: its column, how much of that counts if not all, and whether it may be null.
+        if name == "PRIMARY" or not any(part[7] is not None or part[9] or part[4] is None for part in parts):
+            return tuple(part[4] for part in parts)
+    return ()
+
+
+class At(NamedTuple):
+    """What stands at a place of the log."""
+
+    born: int
+    """When its file was begun, in Unix seconds."""
+    event: Event | None
+    """None where the log ends there."""
+    kind: int = 0
+    """Of the event, as its server numbers them."""
+
+
+def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
+    """Reads one event; the connection can't be used any more.
+
+    Raises:
+        NotUnderstood, SqlFault: no event begins there.
+        SinkPipelineError: SourceUnreachable.
+    """
+    wire.dump(file, offset)
+    born = None
+    try:
+        while True:
+            data = wire.receive()
+            head = binlog.head(data)
+            said = binlog.parse(data, head, has_checksums=has_checksums)
+            if isinstance(said, Format):
+                # As the file's first event it is itself what was asked for.
+                has_checksums, born = said.has_checksums, said.born
+            elif head.is_in_log and born is not None:
+                return At(born, said, head.kind)
+    except OutOfEvents:
+        if born is None:
+            raise
+        return At(born, None)
+
+
+def clock(wire: Wire, commit: int) -> End:
+    """The server's end, with its clock."""
+    [(now,)] = wire.rows(_NOW)
+    return End(commit, int(now))
+
+
+def expires_s(wire: Wire) -> int:
+    """How long it keeps its files; 0: for ever."""
+    found = dict(wire.rows(_EXPIRES))
+    if found.get("binlog_expire_logs_auto_purge") == "OFF":
+        return 0
+    if int(found.get("binlog_expire_logs_seconds", 0)):
+        return int(found["binlog_expire_logs_seconds"])
+    return int(float(found.get("expire_logs_days", 0)) * 86_400)
+
+
+def has_checksums(wire: Wire) -> bool:
+    """Whether what the server tells now has checksums."""
+    [(kind,)] = wire.rows("SELECT @@global.binlog_checksum")
+    return bool(kind != "NONE")
+
+
+def folds(wire: Wire) -> bool:
+    """Whether it takes names of tables for the same that differ in capitals."""
+    [(how,)] = wire.rows("SELECT @@global.lower_case_table_names")
+    return int(how) != 0
+
+
+def decodes(wire: Wire) -> Mapping[int, Decode | None]:
+    """By the number of a collation, how its texts are read; None: they are bytes."""
+    [(has_full,)] = wire.rows(_HAS_FULL)
+    rows = wire.rows(_COLLATIONS) + (wire.rows(_FULL_COLLATIONS) if int(has_full) else [])
+    single = {name: int(size) == 1 for name, size in wire.rows(_CHARSETS)}
+
+    def ask(charset: str, data: bytes) -> str:
+        [(text,)] = wire.rows(f"SELECT CONVERT(_{charset} x'{data.hex()}' USING utf8mb4)")
+        return str(text)
+
+    made = {name: decode_of(name, ask, is_single=is_single) for name, is_single in single.items()}
+    return {int(number): made[name] for number, name in rows if number is not None and name in made}
+
+
+def types(wire: Wire, schema: str, table: str) -> Mapping[str, str]:
+    """Of each column of a table as it is now; none where the user may not see it."""
+    return {name: data_type.lower() for name, data_type in wire.rows(_TYPES, (schema, table))}

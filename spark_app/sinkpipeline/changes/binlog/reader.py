@@ -1,0 +1,247 @@
+"""A server with a binary log, as a stage reads it: looked at, read in order. It keeps nothing for us."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from sinkpipeline.changes.binlog import look
+from sinkpipeline.changes.binlog.dialect import Dialect
+from sinkpipeline.changes.binlog.stream import AnotherLog, LogIncomplete, Stream
+from sinkpipeline.changes.binlog.tables import Tables
+from sinkpipeline.changes.binlog.wire import SqlFault, Wire, refused
+from sinkpipeline.changes.ports import Event, Look
+from sinkpipeline.changes.settings import BinlogSettings
+from sinkpipeline.core.changes.binlog_beginning import (
+    Facts,
+    Seen,
+    at_risk,
+    check_suitable,
+    check_there,
+    data_lost,
+    unlogged,
+    unsuitable_tables,
+)
+from sinkpipeline.core.changes.binlog_values import NotServed
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
+from sinkpipeline.core.changes.positions import BinlogPosition, Position
+from sinkpipeline.core.changes.values import Writer
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+_ELSEWHERE = ("impossible position", "position > file size")
+"""What a server says where its log does not reach so far."""
+
+
+class Reader:
+    """One connection that streams, and one for questions meanwhile; of one thread.
+
+    Raises (all methods):
+        SinkPipelineError: SourceUnreachable, and what their own docstrings name.
+    """
+
+    def __init__(self, dialect: Dialect, settings: BinlogSettings) -> None:
+        """Connects.
+
+        Raises:
+            SinkPipelineError: also AuthenticationFailed, SecretNotFound.
+        """
+        self.settings = settings
+        self.dialect = dialect
+        self.where = f"{dialect.kind.title} at {settings.connection.server}"
+        self.skipped = 0
+        self.heard = 0
+        self._read_at: int | None = None
+        self._wire: Wire | None = None
+        self._side = self.connected()
+        [(self.user,)] = self._side.rows("SELECT current_user()")
+        self._expires_s = 0
+        self._logs_cascades = False
+        self._beyond = 0
+        """How many looks in a row have seen an end before the position."""
+
+    def connected(self) -> Wire:
+        """Another connection, for whoever closes it."""
+        return Wire(self.settings.connection, self.where)
+
+    def close(self) -> None:
+        for wire in (self._wire, self._side):
+            if wire is not None:
+                wire.close()
+
+    def facts(self) -> Facts:
+        """Raises SinkPipelineError: also SourceUnsuitable."""
+        with self._told():
+            found = self.dialect.facts(self._side, self.settings.tables)
+            self._expires_s = look.expires_s(self._side)
+        self._logs_cascades = found.logs_cascades
+        check_suitable(found, self.where)
+        for error in unlogged(found, self.settings.tables, self.where):
+            raise error
+        return found
+
+    def check_tables(self, facts: Facts) -> None:
+        """For a first start. Raises SinkPipelineError: also SourceUnsuitable."""
+        settings = self.settings
+        for error in unsuitable_tables(facts, settings.tables, self.where, snapshot=settings.snapshot):
+            raise error
+
+    def seen(self, place: Position | None = None) -> Seen:
+        """The server, with what was noted at a place, or at its end."""
+        at = place if isinstance(place, BinlogPosition) else None
+        with self._told():
+            return self.dialect.seen(self._side, self.where, self.connected, at)
+
+    def begin_of(self, place: BinlogPosition) -> BinlogPosition:
+        """Where the transaction begins that another reader names otherwise by a place."""
+        with self._told():
+            if self.dialect.files(self._side, self.where).size_of(place.number) is None:
+                return place
+            return self.dialect.begin_of(self._side, self.connected, place)
+
+    def prepared(self) -> int:
+        """How many XA transactions are neither committed nor rolled back; 0 also where the user may not know."""
+        with contextlib.suppress(SqlFault):
+            return len(self._side.rows("XA RECOVER"))
+        return 0
+
+    def hold(self) -> None:
+        """Nothing is to be taken: a log has any number of readers. Who has our server_id is ended where it is read."""
+
+    def confirm(self, upto: int) -> None:
+        """The server keeps its log by age, whoever needs it."""
+
+    def look(self, place: Position) -> Look:
+        """How the log stands."""
+        with self._told():
+            seen = self.dialect.files(self._side, self.where)
+            end = look.clock(self._side, seen.end.commit)
+        # What it has handed out is not in its log any more: whoever asks again is told what has happened.
+        self._beyond = self._beyond + 1 if end.commit < place.commit else 0
+        if self._beyond > 1 and isinstance(place, BinlogPosition):
+            check_there(place, seen, self.where)
+        behind = seen.behind(place)
+        told = {
+            "serverEnd": seen.end.place,
+            "lagBytes": behind,
+            "retainedBytes": None,
+            "safeBytes": None,
+            "timeline": None,
+            "atRisk": at_risk(behind, self._read_at, end.clock // 1000, self._expires_s),
+        }
+        return Look(end=end, told=told, state=seen)
+
+    def read(self, start: Position, wait_s: float) -> Iterator[Event]:
+        """What comes, for ever; changes before `start` are passed over, and counted.
+
+        Args:
+            start: of the progress.
+            wait_s: the server says itself ten times a second that nothing has come.
+
+        Raises:
+            SinkPipelineError: also SourceDataLost, SourceRecreated, SourceUnsuitable.
+        """
+        _ = wait_s
+        if not isinstance(start, BinlogPosition):
+            raise TypeError(f"{start} is no place in a binary log")
+        settings = self.settings
+        with self._told():
+            decodes, folds = look.decodes(self._side), look.folds(self._side)
+            tables = Tables(settings.tables, decodes, self, self.dialect.kind, folds=folds)
+            writer = Writer(
+                tables.key_of,
+                large_as_text=settings.large_integers_as_text,
+                place_text=lambda commit: start.moved(commit).place,
+            )
+            stream = Stream(tables, writer, start, has_checksums=look.has_checksums(self._side))
+            self._wire = wire = self.connected()
+        with self._of_the_log(start):
+            wire.dump(start.file, start.offset, settings.server_id)
+            while True:
+                for event in stream.events(wire.receive()):
+                    self.skipped, self.heard, self._read_at = stream.skipped, stream.heard, stream.read_at
+                    yield event
+
+    def types(self, schema: str, table: str) -> Mapping[str, str]:
+        """Of each column of a table as it is now; none where the user may not see it."""
+        with self._told():
+            return look.types(self._side, schema, table)
+
+    def cascade(self, table: str) -> str | None:
+        """What a foreign key of a table does to its rows by itself, as it is now, and the server does not log."""
+        if self._logs_cascades:
+            return None
+        try:
+            return look.cascade_of(self._side, table)
+        except SqlFault:
+            # It is gone, or not for us.
+            return None
+
+    @contextlib.contextmanager
+    def _of_the_log(self, start: BinlogPosition) -> Iterator[None]:
+        try:
+            yield
+        except SqlFault as fault:
+            if not fault.is_of_the_log:
+                raise self._refused(fault) from fault
+            # Why, the files tell; what the server says is no more than a sentence.
+            with self._told():
+                check_there(start, self.dialect.files(self._side, self.where), self.where)
+            if "gtid_mode" in fault.text.lower():
+                raise self._not_by_mode(fault) from fault
+            if any(each in fault.text.lower() for each in _ELSEWHERE):
+                raise self._recreated(fault.text, start) from fault
+            if "could not find" in fault.text.lower():
+                raise data_lost(start, self.where) from fault
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE, f"{self.where}: {fault.text}", "look at the server's log"
+            ) from fault
+        except AnotherLog as another:
+            raise self._recreated(str(another), start) from another
+        except LogIncomplete as incomplete:
+            raise SinkPipelineError(
+                Reason.SOURCE_DATA_LOST,
+                f"{self.where}: the server says that its log lacks changes, behind {start.moved(self.heard).place}",
+                "look into the server's log what it could not write; then look what the topic lacks, and go on under "
+                "another spec.identity",
+            ) from incomplete
+        except NotServed as refusal:
+            raise SinkPipelineError(
+                Reason.SOURCE_UNSUITABLE, f"{self.where}: {refusal.fact}", refusal.remedy
+            ) from refusal
+        except NotUnderstood as error:
+            raise SinkPipelineError(
+                Reason.INTERNAL_ERROR, f"{self.where}: {error}", "report it with the version of the server"
+            ) from error
+
+    def _not_by_mode(self, fault: SqlFault) -> SinkPipelineError:
+        mode = "OFF_PERMISSIVE" if "gtid_mode = off" in fault.text.lower() else "ON_PERMISSIVE"
+        return SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE,
+            f"{self.where} was given another gtid_mode, and does not hand out what it has logged before: {fault.text}",
+            f"run SET GLOBAL gtid_mode = '{mode}', until the stage has read that",
+        )
+
+    def _recreated(self, text: str, start: BinlogPosition) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.SOURCE_RECREATED,
+            f"{self.where} has another log than the one that was read up to {start}: {text}",
+            f"find out whether somebody ran {self.dialect.kind.anew}, or restored a backup; look what the topic lacks, "
+            "and then go on under another spec.identity",
+        )
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except SqlFault as fault:
+            raise self._refused(fault) from fault
+
+    def _refused(self, fault: SqlFault) -> SinkPipelineError:
+        return refused(fault, self.where, self.user, self.dialect.kind)
+
+
+def connect_as(dialect: Dialect) -> Callable[[Any], Reader]:
+    """What connects to a server of a kind."""
+    return partial(Reader, dialect)

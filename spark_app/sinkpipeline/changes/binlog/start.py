@@ -1,0 +1,130 @@
+"""Where a stage goes on, or begins, in a binary log: by what was read of its progress, and of the server. Announces it.
+
+progress                     startingPosition     what begins
+none                         Now                  the stream, at the end of the log
+none                         startFrom            the stream, from there
+none                         Snapshot             a snapshot of the tables
+in the middle of a snapshot  whatever             a snapshot, anew, in another epoch
+complete                     whatever             its stream goes on
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sinkpipeline.changes.binlog.reader import Reader
+from sinkpipeline.changes.claim import Claim, Claimed
+from sinkpipeline.changes.ports import Started, at
+from sinkpipeline.changes.settings import BinlogSettings, StageSettings
+from sinkpipeline.core.changes.binlog_beginning import (
+    Identity,
+    Seen,
+    check_going_on,
+    check_same,
+    check_there,
+    identity_of,
+)
+from sinkpipeline.core.changes.positions import BinlogPosition, noted
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
+from sinkpipeline.sinks.failpoints import failpoint
+from sinkpipeline.sinks.starting import now_ms
+
+_LOG = logging.getLogger("sinkpipeline.changes")
+
+
+def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reader) -> Started:
+    """What is read, and where to go on; announces this stage.
+
+    Raises:
+        SinkPipelineError: whatever speaks against it.
+    """
+    facts = reader.facts()
+    progress, partition = claimed.progress, settings.binlog.partition
+    if progress.exists and progress.meta is not None:
+        state = progress.partitions[partition]
+        identity = going_on(progress.meta, state, reader)
+        try:
+            reader.check_tables(facts)
+        except SinkPipelineError as error:
+            # What it says is of changes to come: those that are there can be read.
+            _LOG.warning("%s", error)
+        claim.announce(claimed, identity.to_meta())
+        failpoint("stage-after-meta")
+        return Started(state, identity.to_meta(), facts)
+    reader.check_tables(facts)
+    start, seen = first(reader)
+    source = seen.identity.to_meta()
+    claim.announce(claimed, source)
+    failpoint("stage-after-meta")
+    if start is None:
+        return Started(None, source, facts)
+    epoch = 0 if progress.meta is None else progress.meta.epoch
+    state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start)
+    claim.announce(claimed, source, state)
+    return Started(state, source, facts)
+
+
+def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> Identity:
+    """The source, which is the one that the progress is of, and has all behind it.
+
+    Raises:
+        SinkPipelineError: SourceRecreated, SourceDataLost, SourceRolledBack, ProgressCorrupt.
+    """
+    known, place = _known(meta), at(state)
+    if not isinstance(place, BinlogPosition):
+        raise corrupt(f"the progress of a stage that reads a binary log is at {place}")
+    seen = reader.seen(place)
+    if state.snapshot is not None:
+        check_same(known, seen, reader.where)
+    else:
+        check_going_on(known, place, seen, reader.where)
+    return seen.identity
+
+
+def first(reader: Reader) -> tuple[BinlogPosition | None, Seen]:
+    """Where a first start begins, None where with a snapshot; and the server.
+
+    Raises:
+        SinkPipelineError: SourceDataLost, SourceRolledBack, SourceRecreated.
+    """
+    settings: BinlogSettings = reader.settings
+    seen = reader.seen()
+    if settings.snapshot and reader.dialect.kind.locks:
+        return None, seen
+    # Their rows are in the log before the beginning, and nothing behind it says what they were.
+    if count := reader.prepared():
+        raise SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE,
+            f"{reader.where} has {count} XA transactions that are prepared: what they have changed would be missing if "
+            "they are committed behind the beginning",
+            "run XA RECOVER, and XA COMMIT or XA ROLLBACK for each",
+        )
+    if settings.start_from is None:
+        return (None if settings.snapshot else seen.end), seen
+    place = settings.start_from.at
+    if not isinstance(place, BinlogPosition):
+        raise TypeError(f"{place} is no place in a binary log")
+    log = seen.identity.log
+    if log == place.log:
+        place = reader.begin_of(place)
+        seen = reader.seen(place)
+        check_there(place, seen, reader.where)
+        if seen.gtids is not None:
+            return place.moved(place.commit, place.index, noted(seen.gtids, place.number, seen.born)), seen
+    raise SinkPipelineError(
+        Reason.SOURCE_RECREATED,
+        f"{reader.where} has a log called {log}, in which no event begins at {place.place}, which startFrom names",
+        "name the server of which startFrom is, and a place at which a transaction begins or ends",
+    )
+
+
+def check(reader: Reader, started: Started, state: PartitionProgress) -> None:
+    """Nothing moves a log; what is gone of it since it was looked at, the stream tells."""
+
+
+def _known(meta: Meta) -> Identity:
+    try:
+        return identity_of(meta.source)
+    except ValueError as error:
+        raise corrupt(f"the meta record of a stage has no source: {error}") from error

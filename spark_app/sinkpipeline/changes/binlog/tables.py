@@ -1,0 +1,175 @@
+"""Which tables a stream is about, and how their rows are read: as the log tells it, statement by statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from sinkpipeline.core.changes import binlog_rows
+from sinkpipeline.core.changes.binlog_beginning import UNCASCADE, cascading, quoted
+from sinkpipeline.core.changes.binlog_decimal import Read
+from sinkpipeline.core.changes.binlog_events import Partial, Rows, TableMap
+from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_values import BINARY, SPECIAL, Decode, LoggedColumn, NotServed, reader
+from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Update
+from sinkpipeline.core.changes.values import Writer
+
+_STRING = 254
+_WIDTHS = (4, 16)
+
+
+class Server(Protocol):
+    """Says how a table is now."""
+
+    def types(self, schema: str, table: str) -> Mapping[str, str]:
+        """Of each column; none where the user may not see it."""
+
+    def cascade(self, table: str) -> str | None:
+        """What a foreign key of it does to its rows by itself."""
+
+
+class Tables:
+    """Those that are read; of one stream."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        decodes: Mapping[int, Decode | None],
+        server: Server,
+        kind: BinlogKind,
+        *,
+        folds: bool = False,
+    ) -> None:
+        """Makes them.
+
+        Args:
+            names: `database.table` of each.
+            decodes: by the number of a collation, how its texts are read; None: they are bytes.
+            server: is asked what the log does not say.
+            kind: of the server.
+            folds: whether it takes names of tables for the same that differ in capitals.
+        """
+        self._wanted = {name: number for number, name in enumerate(names)}
+        self._decodes = decodes
+        self._server = server
+        self._kind = kind
+        self._folds = folds
+        self._bodies: dict[str, bytes] = {}
+        """As each was last told."""
+        self._open: dict[int, str] = {}
+        """Those of the statement, by the numbers that it gives them."""
+        self._readers: dict[str, list[Read]] = {}
+        self._keys: dict[int, tuple[str, ...]] = {}
+        # A name in backticks has each of its own twice.
+        tables = {name: name.split(".", 1)[1] for name in names}
+        self._mentions = {
+            name: re.compile(
+                rf"(?<![\w$])(?:{re.escape(table)}|{re.escape(table.replace('`', '``'))})(?![\w$])", re.IGNORECASE
+            )
+            for name, table in tables.items()
+        }
+
+    def key_of(self, relation: Relation) -> tuple[str, ...]:
+        """The columns of a table's primary key."""
+        return self._keys.get(relation.oid, ())
+
+    def meet(self, told: TableMap, writer: Writer) -> None:
+        """A table, as it is for the rows that follow.
+
+        Raises:
+            NotServed, NotUnderstood
+        """
+        name = ".".join(binlog_rows.name_of(told.body))
+        if name not in self._wanted:
+            self._open.pop(told.number, None)
+            return
+        self._open[told.number] = name
+        if self._bodies.get(name) != told.body:
+            self._learn(name, told.body, writer)
+            self._bodies[name] = told.body
+
+    def _learn(self, name: str, body: bytes, writer: Writer) -> None:
+        table = binlog_rows.parse_table(body, self._kind.characters)
+        types: Mapping[str, str] = {}
+        hidden = {each.name for each in table.columns if self._kind.hides_types and _may_be_special(each)}
+        if hidden:
+            types = self._server.types(table.schema, table.name)
+            if not types:
+                raise NotServed(
+                    f"table {name} has columns of bytes, which may be of type uuid, and the user may not see the table",
+                    f"run GRANT SELECT ON {quoted(name)} for the user; or, if the table is gone, leave it out",
+                )
+        readers, columns = [], []
+        for each in table.columns:
+            kind = types.get(each.name, "") if each.name in hidden else ""
+            read, spelling = reader(each, self._decode, kind if kind in SPECIAL else "")
+            readers.append(read)
+            columns.append(Column(each.name, True, spelling))
+        number = self._wanted[name]
+        self._keys[number] = tuple(table.columns[at].name for at in table.key)
+        self._readers[name] = readers
+        # Whatever of the old row is logged is told.
+        writer.relation(Relation(number, table.schema, table.name, "f", tuple(columns)))
+
+    def _decode(self, collation: int) -> Decode | None:
+        if collation not in self._decodes:
+            raise NotServed(
+                f"a column has collation {collation}, which the server does not know any more",
+                "convert the column to utf8mb4, or leave out its table",
+            )
+        return self._decodes[collation]
+
+    def of(self, event: Rows | Partial) -> str | None:
+        """The table of rows; None where it is none of ours."""
+        return self._open.get(event.number)
+
+    def rows(self, event: Rows, name: str) -> Iterator[Insert | Update | Delete]:
+        """What happened to each row.
+
+        Raises:
+            NotServed, NotUnderstood
+        """
+        number = self._wanted[name]
+        for row, after in binlog_rows.rows(event, self._readers[name]):
+            match event.op:
+                case "c":
+                    if UNCHANGED in row:
+                        raise NotServed(
+                            f"a row of table {name} was logged without all of its columns",
+                            "run SET GLOBAL binlog_row_image = 'FULL', and end the session that has set it otherwise",
+                        )
+                    yield Insert(number, row)
+                case "u" if after is not None:
+                    yield Update(number, row, UNCHANGED not in row, after)
+                case _:
+                    yield Delete(number, row, UNCHANGED not in row)
+
+    def emptied(self, schema: str, table: str, writer: Writer) -> int | None:
+        """The number of a table that was emptied, by which `writer` knows it; None where it is none of ours."""
+        name = f"{schema}.{table}"
+        if self._folds and name not in self._wanted:
+            name = next((each for each in self._wanted if each.lower() == name.lower()), name)
+        number = self._wanted.get(name)
+        if number is not None and name not in self._bodies:
+            writer.relation(Relation(number, name.split(".", 1)[0], name.split(".", 1)[1], "f", ()))
+        return number
+
+    def check_cascades(self) -> None:
+        """A foreign key was made that changes rows by itself.
+
+        Raises:
+            NotServed: it is of a table of ours.
+        """
+        for name in self._wanted:
+            action = self._server.cascade(name)
+            if action is not None:
+                raise NotServed(cascading(name, action), UNCASCADE)
+
+    def mentioned(self, statement: str) -> str | None:
+        """A table of ours that a statement may be about."""
+        return next((name for name, found in self._mentions.items() if found.search(statement)), None)
+
+
+def _may_be_special(column: LoggedColumn) -> bool:
+    return column.type == _STRING and column.collation == BINARY and column.meta in _WIDTHS

@@ -1,0 +1,1 @@
+"""MySQL as a source of changes: what it says in its own words; `changes.binlog` reads its log."""

@@ -1,0 +1,200 @@
+"""What MySQL says of itself and its log.
+
+By default its transactions have no GTIDs, and it does not say which ones are before a place. So what is noted of a
+place is a mark, which stands in its log itself: the GTID where there is one, when the last transaction was committed,
+by the server's clock to the microsecond, and where that begins. Who goes on reads there whether it is the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sinkpipeline.changes.binlog import look
+from sinkpipeline.changes.binlog.dialect import Connect
+from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
+from sinkpipeline.core.changes.binlog import BEGIN, head
+from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
+from sinkpipeline.core.changes.binlog_events import Gtid, Query
+from sinkpipeline.core.changes.binlog_kinds import MYSQL, BinlogKind
+from sinkpipeline.core.changes.binlog_mysql import GTIDS
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
+from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, binlog_file, noted, parse_binlog
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+LOCK_S: Final = 5
+"""Who writes into a table waits while a lock of it is waited for; so that is not waited for longer."""
+_TOUCH_S: Final = 1
+"""Likewise: who alters a table waits for the lock that is held then, and is before us."""
+_BETWEEN: Final = frozenset({3, 4, 35})
+"""Events that no transaction has in it: a file ends, or begins."""
+_SYNTAX: Final = 1064
+_WAITED: Final = 1205
+
+
+@dataclass(frozen=True)
+class MysqlDialect:
+    """Of MySQL: a `Dialect`."""
+
+    kind: BinlogKind = MYSQL
+
+    def facts(self, wire: Wire, tables: Sequence[str]) -> Facts:
+        told = look.settings(wire)
+        status = _status(wire) if told["log_bin"] == "ON" else []
+        is_replica = bool(_either(wire, "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"))
+        return look.facts(wire, self.kind, tables, told=told, status=status, is_replica=is_replica)
+
+    def files(self, wire: Wire, where: str) -> Seen:
+        [(server,)] = wire.rows("SELECT @@global.server_uuid")
+        sizes = {row[0]: row[1] for row in wire.rows("SHOW BINARY LOGS")}
+        # The size of a file that is encrypted has more in it than places of it.
+        sizes |= {row[0]: row[1] for row in _status(wire)}
+        log, found = files_of(sizes.items(), where)
+        identity = Identity(server=server, log=log, options=self.kind.options)
+        return Seen(kind=self.kind, identity=identity, files=found)
+
+    def seen(self, wire: Wire, where: str, connect: Connect, place: BinlogPosition | None = None) -> Seen:
+        found = self.files(wire, where)
+        has_checksums = look.has_checksums(wire)
+        if place is None:
+            end = found.end
+            return replace(found, gtids="", born=_born(connect, end.file, has_checksums=has_checksums))
+        if found.size_of(place.number) is None:
+            return found
+        if not place.gtids:
+            return replace(found, **_whether_one_begins(connect, place, has_checksums=has_checksums))
+        return replace(found, **_whether_it_is_there(connect, found, place, has_checksums=has_checksums))
+
+    def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
+        """Debezium names the statement behind the GTID event. Nothing says how long that is, so the file is read."""
+        has_checksums = look.has_checksums(wire)
+        try:
+            with contextlib.closing(connect()) as asking:
+                event = look.at_place(asking, place.file, place.offset, has_checksums=has_checksums).event
+            return _gtid_before(connect, place) if isinstance(event, Query) else place
+        except (NotUnderstood, SqlFault):
+            # Whoever looks at the place says what is wrong with it.
+            return place
+
+    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect) -> BinlogPosition:
+        """With a lock on the tables for a moment.
+
+        Who changes them holds a lock until its transaction is in the log and committed; so between the two nothing is.
+        """
+        has_checksums = look.has_checksums(wire)
+        with contextlib.closing(connect()) as locking:
+            try:
+                locking.rows(f"SET SESSION lock_wait_timeout = {LOCK_S}")
+                locking.rows(f"LOCK TABLES {', '.join(f'{quoted(each)} READ' for each in tables)}")
+            except SqlFault as fault:
+                raise _waited(fault, tables) or fault from fault
+            [(file, offset, *_)] = _status(locking)
+            wire.rows(f"SET SESSION lock_wait_timeout = {_TOUCH_S}")
+            wire.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            try:
+                for each in tables:
+                    wire.rows(f"SELECT 1 FROM {quoted(each)} LIMIT 0")  # noqa: S608 - names are quoted
+            except SqlFault as fault:
+                raise _waited(fault, tables) or fault from fault
+            # That this is answered shows that the lock was there all the time.
+            locking.rows("UNLOCK TABLES")
+        found = parse_binlog(f"{file}:{offset}")
+        born = _born(connect, file, has_checksums=has_checksums)
+        return found.moved(found.commit, 0, noted("", found.number, born))
+
+
+def _either(wire: Wire, now: str, before: str) -> list[tuple[Any, ...]]:
+    """What a statement answers that was called otherwise before."""
+    try:
+        return wire.rows(now)
+    except SqlFault as fault:
+        if fault.code != _SYNTAX:
+            raise
+        return wire.rows(before)
+
+
+def _status(wire: Wire) -> list[tuple[Any, ...]]:
+    return _either(wire, "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+
+
+def _gtid_before(connect: Connect, place: BinlogPosition) -> BinlogPosition:
+    """Where the GTID event stands that ends at a place; that place where none does."""
+    with contextlib.closing(connect()) as wire, contextlib.suppress(OutOfEvents):
+        wire.dump(place.file, BEGIN)
+        while True:
+            found = head(wire.receive())
+            if found.is_in_log and found.end >= place.offset:
+                is_it = found.end == place.offset and found.kind in GTIDS
+                return place.moved(binlog_commit(place.number, found.start)) if is_it else place
+    return place
+
+
+def _whether_one_begins(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> dict[str, Any]:
+    """Whether a transaction begins at a place of which nothing is noted."""
+    with contextlib.closing(connect()) as wire:
+        try:
+            at = look.at_place(wire, place.file, place.offset, has_checksums=has_checksums)
+        except NotUnderstood:
+            return {}
+        except SqlFault as fault:
+            if _is_of_the_mode(fault):
+                return {"gtids": "", "born": _born(connect, place.file, has_checksums=has_checksums)}
+            if not fault.is_of_the_log:
+                raise
+            return {}
+    begins = at.event is None or isinstance(at.event, Gtid) or at.kind in _BETWEEN
+    return {"born": at.born, "gtids": "" if begins else None}
+
+
+def _whether_it_is_there(
+    connect: Connect, found: Seen, place: BinlogPosition, *, has_checksums: bool
+) -> dict[str, Any]:
+    """Whether the transaction is there that was noted with a place."""
+    number = place.number if place.noted_in is None else place.noted_in
+    if found.size_of(number) is None:
+        # It was removed with its file, since; what is at the place itself is ours to tell by the server alone.
+        return {"gtids": place.gtids}
+    offset = int(place.gtids.rpartition(" ")[2])
+    with contextlib.closing(connect()) as wire:
+        try:
+            at = look.at_place(wire, binlog_file(place.log, number), offset, has_checksums=has_checksums)
+        except NotUnderstood:
+            return {}
+        except SqlFault as fault:
+            if _is_of_the_mode(fault):
+                # What was logged in another gtid_mode is not handed out: when the file was begun is what is left.
+                return {"gtids": place.gtids, "born": _born(connect, place.file, has_checksums=has_checksums)}
+            if not fault.is_of_the_log:
+                raise
+            return {}
+    is_there = isinstance(at.event, Gtid) and at.event.mark(offset) == place.gtids
+    born = at.born if number == place.number else None
+    if number != place.number and not place.is_born(number, at.born):
+        is_there = False
+    return {"born": born, "gtids": place.gtids if is_there else None}
+
+
+def _is_of_the_mode(fault: SqlFault) -> bool:
+    return "gtid_mode" in fault.text.lower()
+
+
+def _born(connect: Connect, file: str, *, has_checksums: bool) -> int:
+    with contextlib.closing(connect()) as wire:
+        return look.at_place(wire, file, BEGIN, has_checksums=has_checksums).born
+
+
+def _waited(fault: SqlFault, tables: Sequence[str]) -> SinkPipelineError | None:
+    if fault.code != _WAITED:
+        return None
+    return SinkPipelineError(
+        Reason.SOURCE_UNREACHABLE,
+        f"a snapshot waited {LOCK_S} s for a lock on {', '.join(tables)}: a transaction that has changed one of them "
+        f"is open, or somebody alters one ({fault.text})",
+        "nothing if that ends by itself: the snapshot begins anew; else find it by SELECT * FROM "
+        "information_schema.innodb_trx, or by XA RECOVER, and end it",
+    )
+
+
+DIALECT: Final = MysqlDialect()

@@ -1,0 +1,14 @@
+"""MySQL, as a stage reads it: what `changes.ports.Kind` names."""
+
+from __future__ import annotations
+
+from sinkpipeline.changes.binlog.copying import copy
+from sinkpipeline.changes.binlog.foreseen import foresee_of
+from sinkpipeline.changes.binlog.reader import connect_as
+from sinkpipeline.changes.binlog.start import begin, check
+from sinkpipeline.changes.mysql.dialect import DIALECT
+
+__all__ = ["begin", "check", "connect", "copy", "foresee"]
+
+connect = connect_as(DIALECT)
+foresee = foresee_of(DIALECT)

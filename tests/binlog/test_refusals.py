@@ -1,0 +1,428 @@
+"""What a stage refuses of a MariaDB server: it stops, says why, and what it says helps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servers.local_kafka import LocalKafka
+from sinkpipeline.changes import kinds
+from sinkpipeline.changes.ports import Foreseen
+from sinkpipeline.changes.settings import BinlogConnection, StageSettings
+from sinkpipeline.core.changes.binlog_kinds import BINLOG_KINDS
+from sinkpipeline.core.changes.checkpoints import Checkpoint
+from sinkpipeline.core.changes.positions import parse_binlog
+from sinkpipeline.core.errors import Reason
+from support.changes.binlog import BOTH, ORDERS, SERVERS, BinlogLab
+from support.changes.binlog_load import insert
+from support.changes.lab import CUT_AT_ONE, Killed, Life
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+def foresee(settings: StageSettings) -> Foreseen:
+    return kinds.of(settings.database).foresee(settings)
+
+
+def remedy(lab: BinlogLab, **changes: Any) -> str:
+    """Of a refusal of which `validate` says the same."""
+    refusal = lab.refusal(**changes)
+    assert refusal.reason is Reason.SOURCE_UNSUITABLE
+    foreseen = foresee(lab.settings(**changes)).errors
+    assert str(refusal) in [str(each) for each in foreseen]
+    return refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("binlog_row_metadata", "MINIMAL"),
+        pytest.param("binlog_format", "MIXED", marks=pytest.mark.thorough("another setting of the same kind")),
+        pytest.param("binlog_row_image", "NOBLOB", marks=pytest.mark.thorough("another setting of the same kind")),
+    ],
+)
+def test_a_server_that_logs_too_little(own: BinlogLab, name: str, value: str) -> None:
+    own.sql(f"SET GLOBAL {name} = '{value}'")
+    statement = re.search(r"SET GLOBAL [^,]*", remedy(own))
+    assert statement is not None
+    own.sql(statement[0])
+    own.live()
+
+
+@pytest.mark.thorough("what a server without a log says")
+def test_a_server_without_a_log(kind: str, kafka: LocalKafka, tmp_path: Path) -> None:
+    with SERVERS[kind](settings={"skip-log-bin": "1", "log-bin": "0"}) as server, server.connected() as session:
+        session.cursor().execute("CREATE DATABASE d")
+        lab = object.__new__(BinlogLab)
+        lab.server, lab.kind, lab.servers, lab.directory, lab.name, lab.tables = (
+            server,
+            kind,
+            kafka.bootstrap_servers,
+            tmp_path,
+            "d",
+            (),
+        )
+        foreseen = foresee(lab.settings(database={"tables": ("d.orders",)})).errors
+        assert "log_bin" in foreseen[0].remedy
+
+
+def test_tables_that_are_not_there_or_can_not_be_copied(lab: BinlogLab) -> None:
+    assert "create it" in remedy(lab)
+    lab.sql(f"{ORDERS} ENGINE = MyISAM")
+    told = remedy(lab, database={"snapshot": True})
+    statement = re.search(r"ALTER TABLE [^;]*", told)
+    assert statement is not None
+    lab.sql(statement[0])
+    lab.live(database={"snapshot": True})
+
+
+@pytest.fixture
+def user(lab: BinlogLab) -> Iterator[str]:
+    name = lab.name[:30]
+    lab.sql(ORDERS, f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'")
+    yield name
+    lab.sql(f"DROP USER '{name}'@'%'")
+
+
+@BOTH
+def test_the_least_rights_each_taken_away(lab: BinlogLab, user: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret")
+    connection = BinlogConnection(server=lab.server.address, user=user, password_file=str(tmp_path / "password"))
+    how: dict[str, Any] = {"connection": connection, "snapshot": True}
+    rights = [f"SELECT ON {lab.name}.orders", "REPLICATION SLAVE ON *.*"]
+    if lab.kind == "mysql":
+        rights += [f"LOCK TABLES ON {lab.name}.*", "REPLICATION CLIENT ON *.*"]
+    else:
+        rights += ["BINLOG MONITOR ON *.*"]
+    for missing in (*rights, None):
+        lab.sql(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM '{user}'@'%'")
+        for each in rights:
+            if each != missing:
+                lab.sql(f"GRANT {each} TO '{user}'@'%'")
+        if missing is None:
+            lab.live(database=how)
+            insert(lab, 0, 5)
+            lab.live(database=how)
+            assert lab.check_copy("orders") == 5
+        else:
+            refusal = lab.refusal(database=how)
+            assert refusal.reason is Reason.SOURCE_UNSUITABLE, missing
+            assert "GRANT" in refusal.remedy
+
+
+def test_a_password_that_is_wrong(lab: BinlogLab, user: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("wrong")
+    connection = BinlogConnection(server=lab.server.address, user=user, password_file=str(tmp_path / "password"))
+    assert lab.refusal(database={"connection": connection}).reason is Reason.AUTHENTICATION_FAILED
+
+
+def test_a_file_of_the_log_that_was_removed(own: BinlogLab) -> None:
+    insert(own, 0, 10)
+    own.sql("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    file = own.end().split(":")[0]
+
+    def is_gone() -> bool:
+        # A file that somebody reads stays, and the server learns a moment late that a reader has gone.
+        own.sql(f"PURGE BINARY LOGS TO '{file}'")
+        return bool(own.sql("SHOW BINARY LOGS")[0][0] == file)
+
+    wait_until(is_gone, "the file is removed")
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_DATA_LOST
+    assert f"has removed {own.server.log}.000001" in str(refusal)
+    assert str(refusal) in [str(each) for each in foresee(own.settings()).errors]
+
+
+@pytest.fixture
+def anew(own: BinlogLab) -> BinlogLab:
+    """Whose log has nothing before its first start."""
+    lab = BinlogLab(own.server, own.servers, own.directory)
+    lab.sql(ORDERS)
+    lab.server.begin_log_anew()
+    lab.live()
+    return lab
+
+
+@pytest.mark.parametrize(
+    "is_inside", [False, pytest.param(True, marks=pytest.mark.thorough("inside of a transaction"))]
+)
+@BOTH
+def test_a_log_that_was_begun_anew(anew: BinlogLab, is_inside: bool) -> None:
+    """By the same steps: the same GTIDs are at the same places."""
+
+    def at(event: dict[str, Any]) -> None:
+        if is_inside and event["event"] == "committed" and event["rows"]:
+            raise Killed
+
+    insert(anew, 2_000_000, 800, 190)
+    end = anew.end_of_log()
+    anew.live(Life(at), cuts=CUT_AT_ONE)
+    assert bool(anew.progress()[1]) == is_inside
+    anew.server.begin_log_anew()
+    assert anew.refusal().reason in (Reason.SOURCE_RECREATED, Reason.SOURCE_ROLLED_BACK)
+    insert(anew, 3_000_000, 800, 190)
+    assert anew.end_of_log() == end, "each transaction is where one was"
+    refusal = anew.refusal()
+    assert refusal.reason is Reason.SOURCE_RECREATED
+    assert "begun at another time" in str(refusal)
+    assert BINLOG_KINDS[anew.kind].anew in refusal.remedy
+    assert {dict(each.told.row)["id"] // 1_000_000 for each in anew.found()} == {2}
+
+
+@pytest.mark.thorough("tests/unit/test_binlog compares them")
+def test_another_log_whose_gtids_are_others(anew: BinlogLab) -> None:
+    """A start says it before anything is read, and so does `validate`."""
+    insert(anew, 0, 10)
+    anew.live()
+    anew.server.begin_log_anew()
+    if anew.kind == "mariadb":
+        anew.sql("SET GLOBAL gtid_domain_id = 7")
+    insert(anew, 20, 10)
+    [error] = foresee(anew.settings()).errors
+    assert error.reason is Reason.SOURCE_RECREATED
+    assert str(anew.refusal()) == str(error)
+
+
+@pytest.mark.thorough("another thing that tells a server")
+def test_another_server(own: BinlogLab) -> None:
+    if own.kind == "mariadb":
+        own.sql("SET GLOBAL server_id = 77")
+    else:
+        own.server.kill()
+        (own.server.directory / "data/auto.cnf").unlink()
+        own.server.start()
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_RECREATED
+    assert f"{BINLOG_KINDS[own.kind].identified_by} was " in str(refusal)
+
+
+def test_changes_that_are_logged_as_text(own: BinlogLab) -> None:
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("CREATE TABLE others (id int PRIMARY KEY)")
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute("INSERT INTO others VALUES (1)")
+    own.live()
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute("INSERT INTO orders VALUES (1, 'as text')")
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_UNSUITABLE
+    assert "INSERT INTO orders ..." in str(refusal)
+    assert "as text" not in str(refusal), "a status is no place for values"
+    assert own.found() == []
+
+
+def test_a_cascade_that_comes_with_another_table(own: BinlogLab) -> None:
+    """Nothing in RENAME says it."""
+    own.sql("CREATE TABLE parents (id bigint PRIMARY KEY)")
+    if own.sql("SHOW VARIABLES LIKE 'innodb_native_foreign_keys'"):
+        pytest.skip("it logs what a foreign key does")
+    own.live()
+    key = "FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE"
+    own.sql(f"CREATE TABLE other (id bigint PRIMARY KEY, note varchar(200), {key})")
+    own.live()
+    own.sql("RENAME TABLE orders TO former, other TO orders")
+    assert "ON DELETE CASCADE" in str(own.refusal())
+
+
+@pytest.mark.thorough("tests/unit/test_binlog has the texts")
+def test_a_table_whose_comment_speaks_of_cascades(own: BinlogLab) -> None:
+    own.sql("ALTER TABLE orders COMMENT 'no foreign key has ON DELETE CASCADE', ADD x int COMMENT 'ON UPDATE SET NULL'")
+    own.live()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["mysql", pytest.param("mariadb", marks=pytest.mark.thorough("its GTIDs mean something in each file"))],
+    indirect=True,
+)
+def test_another_log_where_the_position_has_followed_into_a_later_file(own: BinlogLab) -> None:
+    """Nothing of ours is in that file: when it was begun is what tells."""
+    stage = own.start()
+    stage.wait_for("claimed")
+    own.sql(*["FLUSH BINARY LOGS"] * 3)
+    own.caught_up()
+    assert stage.end() == 0
+    own.server.begin_log_anew()
+    insert(own, 100, 5)
+    own.sql(*["FLUSH BINARY LOGS"] * 5)
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_RECREATED
+    assert own.found() == []
+
+
+@pytest.mark.thorough("waits for two looks of a stage")
+@BOTH
+def test_a_log_that_is_begun_anew_while_it_is_read(own: BinlogLab) -> None:
+    """The server goes on with the connection as if nothing had happened."""
+    insert(own, 0, 500, 190)
+    stage = own.start()
+    stage.wait_for("claimed")
+    own.caught_up()
+    own.server.begin_log_anew()
+    own.sql("INSERT INTO orders VALUES (600, 'anew')")
+    assert stage.wait() in (1, 3)
+    assert stage.error["reason"] in ("SourceRolledBack", "SourceRecreated", "SourceUnreachable")
+
+
+def test_a_file_that_is_loaded_as_text(own: BinlogLab) -> None:
+    """The log has the file too, piece by piece; of another table that is nothing to us."""
+    own.sql("CREATE TABLE others (id int PRIMARY KEY)")
+    file = own.server.directory / "rows"
+    file.write_text("".join(f"{number}\n" for number in range(1, 200_000)))
+    load = f"LOAD DATA INFILE '{file}' INTO TABLE {{}} (id)"
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute(load.format("others"))
+    insert(own, 0, 3)
+    own.live()
+    assert own.check() == 3
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
+        cursor.execute(load.format("orders").replace("INTO", "REPLACE INTO"))
+    assert "LOAD DATA" in str(own.refusal())
+
+
+def test_rows_that_the_engine_changes_by_itself(own: BinlogLab) -> None:
+    """What a foreign key does is not in the log: no row of it would be told."""
+    makes = "CREATE TABLE {} (id int PRIMARY KEY, nr bigint, FOREIGN KEY (nr) REFERENCES orders (id) {})"
+    own.sql(makes.format("others", "ON DELETE CASCADE"), "INSERT INTO orders VALUES (1, 'x')")
+    own.live()
+    own.tables = ("orders", "bare")
+    own.sql(makes.format("bare", "ON DELETE RESTRICT"), "INSERT INTO bare VALUES (1, 1)")
+    own.live()
+    own.sql("ALTER TABLE bare ADD FOREIGN KEY (nr) REFERENCES orders (id) ON UPDATE  SET NULL")
+    if own.sql("SHOW VARIABLES LIKE 'innodb_native_foreign_keys'"):
+        own.sql("ALTER TABLE bare DROP FOREIGN KEY bare_ibfk_1", "UPDATE orders SET id = 2 WHERE id = 1")
+        own.live()
+        own.check_tables("orders", "bare")
+        return
+    [error] = foresee(own.settings()).errors
+    assert f"{own.name}.bare has a foreign key with ON UPDATE SET NULL" in str(error)
+    assert str(own.refusal()) == str(error)
+
+
+@pytest.mark.thorough("what a server may be told not to log")
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [({"binlog-ignore-db": "hidden"}, "binlog_ignore_db"), ({"binlog-do-db": "other"}, "binlog_do_db")],
+)
+def test_a_database_that_is_not_logged(
+    kind: str, kafka: LocalKafka, tmp_path: Path, settings: dict[str, str], says: str
+) -> None:
+    with SERVERS[kind](settings=settings) as server:
+        lab = BinlogLab(server, kafka.bootstrap_servers, tmp_path, name="hidden")
+        lab.sql(ORDERS)
+        [error] = foresee(lab.settings()).errors
+        assert says in str(error)
+        assert str(lab.refusal()) == str(error)
+
+
+@pytest.mark.thorough("what a server may be told not to log")
+def test_a_replica_that_does_not_log_what_it_gets(kind: str, kafka: LocalKafka, tmp_path: Path) -> None:
+    off = {"log-replica-updates" if kind == "mysql" else "log-slave-updates": "OFF"}
+    with SERVERS[kind](settings=off) as server:
+        lab = BinlogLab(server, kafka.bootstrap_servers, tmp_path)
+        lab.sql(ORDERS)
+        lab.live()
+        source = "REPLICATION SOURCE TO SOURCE_HOST" if kind == "mysql" else "MASTER TO MASTER_HOST"
+        lab.sql(f"CHANGE {source} = '127.0.0.1'")
+        if kind == "mariadb":
+            lab.sql("SET GLOBAL gtid_slave_pos = '5-9-7'")
+        [error] = foresee(lab.settings()).errors
+        assert BINLOG_KINDS[kind].relays in error.remedy
+        assert str(lab.refusal()) == str(error)
+
+
+@pytest.mark.thorough("the one that is there at a start is in make test")
+def test_a_foreign_key_that_is_made_while_a_stage_reads(own: BinlogLab) -> None:
+    stage = own.start()
+    stage.wait_for("claimed")
+    own.sql("CREATE TABLE parents (id bigint PRIMARY KEY)")
+    own.sql("ALTER TABLE orders ADD FOREIGN KEY (id) REFERENCES parents (id) ON DELETE CASCADE")
+    if own.sql("SHOW VARIABLES LIKE 'innodb_native_foreign_keys'"):
+        own.sql("INSERT INTO parents VALUES (1)", "INSERT INTO orders VALUES (1, 'x')", "DELETE FROM parents")
+        own.caught_up()
+        assert stage.end() == 0
+        own.check_tables("orders")
+        return
+    assert stage.wait() == 3
+    assert "ON DELETE CASCADE" in stage.error["message"]
+
+
+def test_an_xa_transaction_that_is_prepared_before_a_first_start(own: BinlogLab) -> None:
+    """Its rows are before the beginning, and its COMMIT, behind that, says nothing of them."""
+    lab = BinlogLab(own.server, own.servers, own.directory)
+    lab.sql(ORDERS)
+    with lab.connected() as session, session.cursor() as cursor:
+        for each in ("XA BEGIN 'x'", "INSERT INTO orders VALUES (1, 'x')", "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(each)
+    assert "XA RECOVER" in remedy(lab)
+    lab.sql("XA COMMIT 'x'")
+    lab.live()
+    insert(lab, 10, 5)
+    lab.live()
+    assert len(lab.found()) == 5
+
+
+@BOTH
+def test_the_first_half_of_an_xa_transaction(own: BinlogLab) -> None:
+    """Its rows are in the log before anybody knows what becomes of them."""
+    own.sql("CREATE TABLE others (id int PRIMARY KEY)")
+    for statement in ("INSERT INTO others VALUES (1)", "INSERT INTO orders VALUES (1, 'perhaps')"):
+        with own.connected() as session, session.cursor() as cursor:
+            for each in ("XA BEGIN 'x'", statement, "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"):
+                cursor.execute(each)
+        if "others" in statement:
+            own.live()
+    refusal = own.refusal()
+    assert refusal.reason is Reason.SOURCE_UNSUITABLE
+    assert "XA" in str(refusal)
+    assert own.found() == []
+
+
+@pytest.mark.thorough("another setting of a session")
+def test_rows_of_a_session_that_logs_less(own: BinlogLab) -> None:
+    """An update is told by what is logged of it; of an insertion, what is not logged is nowhere."""
+    own.sql("ALTER TABLE orders ADD more int DEFAULT 5", "INSERT INTO orders VALUES (1, 'whole', 1), (2, 'x', 2)")
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+        cursor.execute("UPDATE orders SET note = 'new' WHERE id = 1")
+        cursor.execute("UPDATE orders SET id = 3 WHERE id = 2")
+    own.live()
+    documents = [each.record.document for each in own.found()][2:]
+    assert documents[0]["after"] == {"note": "new"}
+    assert documents[0]["unchanged"] == ["id", "more"]
+    assert [each["op"] for each in documents] == ["u", "d", "c"]
+    assert (documents[1]["before"], documents[2]["after"]) == ({"id": 2}, {"id": 3})
+    with own.connected() as session, session.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+        cursor.execute("INSERT INTO orders (id) VALUES (9)")
+    assert "binlog_row_image" in own.refusal().remedy
+
+
+@pytest.mark.thorough("a start by hand")
+def test_where_a_start_goes_on_with_what_another_program_has_read(own: BinlogLab) -> None:
+    insert(own, 0, 5)
+    place = own.end()
+    insert(own, 100, 5)
+    lab = BinlogLab(own.server, own.servers, own.directory)
+    lab.sql("CREATE TABLE orders LIKE " + own.name + ".orders")
+    lab.name, other = own.name, lab.name
+    start = {"start_from": Checkpoint(at=parse_binlog(place))}
+    mine = replace(own.settings(database=start), id=replace(own.settings().id, identity=other))
+    told = foresee(mine).told
+    assert place in told[-1]
+    assert told[0].startswith("warning: sync_binlog is 0"), "the server of tests need not be safe"
+    wrong = {"start_from": Checkpoint(at=parse_binlog(f"{own.server.log}.000001:5"))}
+    refused = foresee(replace(mine, database=own.settings(database=wrong).database)).errors
+    assert refused[0].reason is Reason.SOURCE_RECREATED
+    ahead = {"start_from": Checkpoint(at=parse_binlog(f"{own.server.log}.000009:5"))}
+    refused = foresee(replace(mine, database=own.settings(database=ahead).database)).errors
+    assert refused[0].reason is Reason.SOURCE_ROLLED_BACK
