@@ -155,6 +155,25 @@ def test_xa_in_one_phase_that_is_too_large(own: BinlogLab, monkeypatch: pytest.M
     assert len(own.found()) == 10
 
 
+def test_a_position_at_the_end_of_a_file_that_nobody_has_closed(own: BinlogLab) -> None:
+    """Behind it the server hands out the next file, which was begun at another time."""
+    stage = own.start()
+    stage.wait_for("claimed")
+    own.sql("FLUSH BINARY LOGS")
+    own.caught_up()
+    assert stage.end() == 0
+    own.server.kill()
+    own.server.start()
+    born = own.server.second()
+    wait_until(lambda: own.server.second() > born, "another second begins")
+    own.server.kill()
+    own.server.start()
+    own.live()
+    insert(own, 0, 5)
+    own.live()
+    assert own.check() == 5
+
+
 def test_what_was_noted_may_be_in_a_file_that_is_gone(own: BinlogLab) -> None:
     """The position has followed the log into another file since, with what was noted of the last transaction."""
     insert(own, 0, 5)

@@ -9,7 +9,7 @@ from sinkpipeline.changes.binlog.charsets import decode_of
 from sinkpipeline.changes.binlog.wire import OutOfEvents, Wire
 from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, quoted
-from sinkpipeline.core.changes.binlog_events import Event, Format
+from sinkpipeline.core.changes.binlog_events import Event, Format, Rotate
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_statements import cascade
 from sinkpipeline.core.changes.binlog_values import Decode
@@ -160,6 +160,9 @@ def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
             if isinstance(said, Format):
                 # As the file's first event it is itself what was asked for.
                 has_checksums, born = said.has_checksums, said.born
+            elif isinstance(said, Rotate) and said.file != file and born is not None and not head.is_in_log:
+                # A file that a server did not close, as it was killed: what follows is of the next one.
+                return At(born, None)
             elif head.is_in_log and born is not None:
                 return At(born, said, head.kind)
     except OutOfEvents:
