@@ -10,15 +10,12 @@ from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import Reader
 from sinkpipeline.changes.binlog.start import first, going_on
 from sinkpipeline.changes.binlog.wire import SqlFault, refused
+from sinkpipeline.changes.observing import observed
 from sinkpipeline.changes.ports import Foreseen, at
-from sinkpipeline.changes.settings import BinlogSettings, StageSettings, sink_settings
+from sinkpipeline.changes.settings import BinlogSettings, StageSettings
 from sinkpipeline.core.changes.binlog_beginning import Facts, unlogged, unsuitable, unsuitable_tables, warning
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.topics import check_progress_topic
-from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.views import describe
 
 
 def foresee_of(dialect: Dialect) -> Callable[[StageSettings], Foreseen]:
@@ -31,7 +28,7 @@ def _foresee(dialect: Dialect, settings: StageSettings) -> Foreseen:
     found, wanted = Foreseen(), settings.binlog
     progress: Progress | None = None
     try:
-        progress = _progress(settings)
+        progress = observed(settings)
     except SinkPipelineError as error:
         found.errors.append(error)
     try:
@@ -44,16 +41,6 @@ def _foresee(dialect: Dialect, settings: StageSettings) -> Foreseen:
     except SinkPipelineError as error:
         found.errors.append(error)
     return found
-
-
-def _progress(settings: StageSettings) -> Progress:
-    sink = sink_settings(settings)
-    place = describe(Admin(sink.connection), sink.progress.name)
-    if place is None:
-        return Progress()
-    check_progress_topic(place)
-    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
-        return log.observe(sink.id)
 
 
 def _facts(reader: Reader) -> Facts:

@@ -63,9 +63,7 @@ class MysqlDialect:
             return replace(found, gtids="", born=_born(connect, end.file, has_checksums=has_checksums))
         if found.size_of(place.number) is None:
             return found
-        if not place.gtids:
-            return replace(found, **_whether_one_begins(connect, place, has_checksums=has_checksums))
-        return replace(found, **_whether_it_is_there(connect, found, place, has_checksums=has_checksums))
+        return _judged(connect, found, place, has_checksums=has_checksums)
 
     def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
         """Debezium names the statement behind the GTID event. Nothing says how long that is, so the file is read."""
@@ -131,49 +129,33 @@ def _gtid_before(connect: Connect, place: BinlogPosition) -> BinlogPosition:
     return place
 
 
-def _whether_one_begins(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> dict[str, Any]:
-    """Whether a transaction begins at a place of which nothing is noted."""
-    with contextlib.closing(connect()) as wire:
-        try:
-            at = look.at_place(wire, place.file, place.offset, has_checksums=has_checksums)
-        except NotUnderstood:
-            return {}
-        except SqlFault as fault:
-            if _is_of_the_mode(fault):
-                return {"gtids": "", "born": _born(connect, place.file, has_checksums=has_checksums)}
-            if not fault.is_of_the_log:
-                raise
-            return {}
-    begins = at.event is None or isinstance(at.event, Gtid) or at.kind in _BETWEEN
-    return {"born": at.born, "gtids": "" if begins else None}
-
-
-def _whether_it_is_there(
-    connect: Connect, found: Seen, place: BinlogPosition, *, has_checksums: bool
-) -> dict[str, Any]:
-    """Whether the transaction is there that was noted with a place."""
-    number = place.number if place.noted_in is None else place.noted_in
+def _judged(connect: Connect, found: Seen, place: BinlogPosition, *, has_checksums: bool) -> Seen:
+    """With whether the transaction is there that was noted with a place; or, if none was, whether one begins there."""
+    number = place.number if not place.gtids or place.noted_in is None else place.noted_in
     if found.size_of(number) is None:
         # It was removed with its file, since; what is at the place itself is ours to tell by the server alone.
-        return {"gtids": place.gtids}
-    offset = int(place.gtids.rpartition(" ")[2])
+        return replace(found, gtids=place.gtids)
+    offset = int(place.gtids.rpartition(" ")[2]) if place.gtids else place.offset
     with contextlib.closing(connect()) as wire:
         try:
             at = look.at_place(wire, binlog_file(place.log, number), offset, has_checksums=has_checksums)
         except NotUnderstood:
-            return {}
+            return found
         except SqlFault as fault:
             if _is_of_the_mode(fault):
                 # What was logged in another gtid_mode is not handed out: when the file was begun is what is left.
-                return {"gtids": place.gtids, "born": _born(connect, place.file, has_checksums=has_checksums)}
+                return replace(found, gtids=place.gtids, born=_born(connect, place.file, has_checksums=has_checksums))
             if not fault.is_of_the_log:
                 raise
-            return {}
-    is_there = isinstance(at.event, Gtid) and at.event.mark(offset) == place.gtids
-    born = at.born if number == place.number else None
-    if number != place.number and not place.is_born(number, at.born):
-        is_there = False
-    return {"born": born, "gtids": place.gtids if is_there else None}
+            return found
+    if place.gtids:
+        is_there = isinstance(at.event, Gtid) and at.event.mark(offset) == place.gtids
+    else:
+        is_there = at.event is None or isinstance(at.event, Gtid) or at.kind in _BETWEEN
+    if number != place.number:
+        # That of the place's own file is not known.
+        return replace(found, gtids=place.gtids if is_there and place.is_born(number, at.born) else None)
+    return replace(found, gtids=place.gtids if is_there else None, born=at.born)
 
 
 def _is_of_the_mode(fault: SqlFault) -> bool:

@@ -7,10 +7,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
+from sinkpipeline.changes.observing import observed
 from sinkpipeline.changes.ports import Foreseen
 from sinkpipeline.changes.postgresql import look, making
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
-from sinkpipeline.changes.settings import StageSettings, sink_settings
+from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.beginning import (
     Seen,
     check_anew,
@@ -23,10 +24,6 @@ from sinkpipeline.core.changes.beginning import (
 from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.topics import check_progress_topic
-from sinkpipeline.kafka.admin import Admin
-from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.views import describe
 
 T = TypeVar("T")
 _NAMED = (
@@ -52,7 +49,7 @@ def foresee(settings: StageSettings) -> Foreseen:
     """Looks at the database, the slot, and the progress of the stage."""
     found, wanted = Foreseen(), settings.postgresql
     where = f"PostgreSQL at {wanted.connection.servers}, database {wanted.connection.database}"
-    progress = _tried(found, lambda: _progress(settings))
+    progress = _tried(found, lambda: observed(settings))
     wire = _tried(found, lambda: Wire(wanted.connection, where))
     if wire is None:
         return found
@@ -77,16 +74,6 @@ def _tried(found: Foreseen, act: Callable[[], T]) -> T | None:
     except SinkPipelineError as error:
         found.errors.append(error)
         return None
-
-
-def _progress(settings: StageSettings) -> Progress:
-    sink = sink_settings(settings)
-    place = describe(Admin(sink.connection), sink.progress.name)
-    if place is None:
-        return Progress()
-    check_progress_topic(place)
-    with ProgressLog(sink.connection, sink.progress.name, sink.group_id) as log:
-        return log.observe(sink.id)
 
 
 def _of_the_server(facts: Facts, where: str, *, failover: bool) -> Iterator[SinkPipelineError]:

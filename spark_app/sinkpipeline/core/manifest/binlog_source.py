@@ -11,12 +11,12 @@ from typing_extensions import Self
 
 from sinkpipeline.core.changes.checkpoints import Checkpoint, CheckpointError, binlog_from_debezium, from_binlog
 from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.changes import ChangeTopic, StartingPosition, Transactions
+from sinkpipeline.core.manifest.changes import ChangeTopic, StartingPosition, Transactions, check_begins
 from sinkpipeline.core.manifest.decode import MAX_TABLES, distinct_tables
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
 from sinkpipeline.core.manifest.kafka import SERVER_SCHEMA, SecretRef, Tls, checked_server
 from sinkpipeline.core.manifest.names import BinlogPlace, DebeziumOffset, SqlName, TableOfDatabase
-from sinkpipeline.core.manifest.problems import Fault, fault_error, refuse
+from sinkpipeline.core.manifest.problems import refuse
 
 _OUR_IDS = 1 << 30
 """From here on are those that are made of identities; people number their servers from 1 on."""
@@ -110,12 +110,7 @@ class BinlogSource(Part):
 
     @model_validator(mode="after")
     def _begins_somewhere(self) -> Self:
-        if self.starting_position is None and self.start_from is None:
-            right = "write Snapshot or Now here, or give startFrom"
-            raise fault_error([Fault(right, "is missing", ("startingPosition",))])
-        if self.starting_position is not None and self.start_from is not None:
-            wrong = "stands beside startingPosition"
-            raise fault_error([Fault("give startingPosition or startFrom, not both", wrong, ("startFrom",))])
+        check_begins(self.starting_position, self.start_from)
         return self
 
     def number(self, identity: str) -> int:

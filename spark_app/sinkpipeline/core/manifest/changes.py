@@ -25,6 +25,16 @@ class Transactions(str, enum.Enum):
     WHOLE = "Whole"
 
 
+def check_begins(starting_position: StartingPosition | None, start_from: Part | None) -> None:
+    """That a source says, once, where a first start begins. Raises PydanticCustomError."""
+    if starting_position is None and start_from is None:
+        right = "write Snapshot or Now here, or give startFrom"
+        raise fault_error([Fault(right, "is missing", ("startingPosition",))])
+    if starting_position is not None and start_from is not None:
+        wrong = "stands beside startingPosition"
+        raise fault_error([Fault("give startingPosition or startFrom, not both", wrong, ("startFrom",))])
+
+
 class ChangeTopic(Part):
     """Where the stage writes, and the sinks read."""
 

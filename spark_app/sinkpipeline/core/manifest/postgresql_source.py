@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from sinkpipeline.core.changes.checkpoints import Checkpoint, CheckpointError, from_debezium, from_place
 from sinkpipeline.core.manifest.base import Part
-from sinkpipeline.core.manifest.changes import ChangeTopic, StartingPosition, Transactions
+from sinkpipeline.core.manifest.changes import ChangeTopic, StartingPosition, Transactions, check_begins
 from sinkpipeline.core.manifest.decode import MAX_TABLES, distinct_tables
 from sinkpipeline.core.manifest.durations import Duration, PositiveDuration
 from sinkpipeline.core.manifest.names import DebeziumOffset, LogPlace, Quantity, SlotName, SqlName, TableOfChanges
@@ -154,12 +154,7 @@ class PostgresqlSource(Part):
 
     @model_validator(mode="after")
     def _begins_somewhere(self) -> Self:
-        if self.starting_position is None and self.start_from is None:
-            right = "write Snapshot or Now here, or give startFrom"
-            raise fault_error([Fault(right, "is missing", ("startingPosition",))])
-        if self.starting_position is not None and self.start_from is not None:
-            wrong = "stands beside startingPosition"
-            raise fault_error([Fault("give startingPosition or startFrom, not both", wrong, ("startFrom",))])
+        check_begins(self.starting_position, self.start_from)
         if self.starting_position is StartingPosition.SNAPSHOT and not self.slot.create:
             wrong = "is false, and a slot that is there has no snapshot of the tables any more"
             raise fault_error([Fault("set it to true, or startingPosition: Now", wrong, ("slot", "create"))])
