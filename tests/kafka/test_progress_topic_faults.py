@@ -17,11 +17,10 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.core.progress_records import encode_partition, encode_sentinel
 from sinkpipeline.kafka import ledger, progress_log, reading, waiting
-from sinkpipeline.sinks.contract import Restart
 from support.kafka import topics
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink, deliver, remembered
-from support.sink.starts import once, refusal
+from support.sink.starts import once, refusal, refusal_soon, restart_soon
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
@@ -185,15 +184,7 @@ def test_a_driver_stops_where_somebody_else_writes_its_keys(
         driver.batch(10)
         driver.delivery.check_world()
         write(filled, key.format(source=filled.source), value)
-
-        def refused() -> bool:
-            try:
-                driver.plan(20)
-            except SinkPipelineError as error:
-                return error.reason is reason
-            return False
-
-        wait_until(refused, f"the driver has followed its progress to what was written: {reason.value}")
+        refusal_soon(lambda: driver.plan(20), reason)
         refusal(driver.start, reason)
     assert len(filled.delivered()) == 10
 
@@ -202,15 +193,7 @@ def test_a_driver_starts_again_where_its_progress_was_moved_ahead(filled: OneSin
     with Driver(filled) as driver:
         driver.batch(10)
         write(filled, f"p/{filled.source}/0", state(15))
-
-        def restarts() -> bool:
-            try:
-                driver.plan(20)
-            except Restart as restart:
-                return "knows more" in str(restart)
-            return False
-
-        wait_until(restarts, "the driver has followed its progress to what was written")
+        assert "knows more" in str(restart_soon(lambda: driver.plan(20)))
         driver.start()
         assert filled.frontier() == {0: 15}, "the last record of a key is the truth, whoever wrote it"
 
@@ -231,7 +214,7 @@ def test_a_tombstone_on_a_partition_is_refused_by_a_driver_and_by_a_start(filled
     with Driver(filled) as driver:
         driver.batch(10)
         write(filled, f"p/{filled.source}/0", None)
-        refusal(driver.delivery.check_world, Reason.PROGRESS_CORRUPT)
+        refusal_soon(driver.delivery.check_world, Reason.PROGRESS_CORRUPT)
         refusal(lambda: filled.start("run-2"), Reason.PROGRESS_CORRUPT)
     assert len(filled.delivered()) == 10
 
