@@ -237,6 +237,13 @@ _SOURCE = mapping(
         rows=count("Rows that were read."),
         estimatedRows=count("Rows in all, as the database estimates them."),
     ),
+    incrementalSnapshot=mapping(
+        "How far tables have been read whose rows come beside the stream; absent once that is complete.",
+        table=text("The table that is read.", MAX_TABLE),
+        tablesWaiting=count("Tables whose rows are not all read, this one among them."),
+        rows=count("Rows that were read."),
+        waitsFor=text("Why the next rows can't be read yet; absent while nothing is in the way.", _MAX_MESSAGE),
+    ),
     circuit=_CIRCUIT,
     error=_ERROR,
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.changes.postgresql import exported
+from sinkpipeline.changes.postgresql import rows as reading
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
 from support.changes.lab import Lab
@@ -76,7 +76,7 @@ def ops(lab: Lab) -> dict[str, int]:
 
 
 def test_tables_of_every_kind(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exported, "CHUNK", 7)
+    monkeypatch.setattr(reading, "CHUNK", 7)
     lab.sql(
         ORDERS,
         "CREATE TABLE empty (id int PRIMARY KEY)",

@@ -24,7 +24,7 @@ from model import clients
 from model.broker import Broker
 from model.judge import Violation
 from model.scheduler import Fate, Process, Scheduler, Thread
-from sinkpipeline.changes.postgresql import exported, reader
+from sinkpipeline.changes.postgresql import exported, reader, rows
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
@@ -404,7 +404,8 @@ def read_from_the_model() -> Iterator[None]:
     with (
         mock.patch.object(exported, "Wire", Wire),
         mock.patch.object(exported, "copying", Copying),
-        mock.patch.object(exported, "CHUNK", 2),
+        mock.patch.object(rows, "CHUNK", 2),
+        mock.patch.object(rows, "copying", Copying),
         mock.patch.object(reader, "copying", Copying),
         mock.patch.object(reader, "Wire", Wire),
         mock.patch.object(reader, "look", _Look),

@@ -202,6 +202,7 @@ def _source(scene: Scene) -> Iterator[str]:
     if source.get("atRisk"):
         yield from indented([f"at risk: {source['atRisk']}"])
     yield from indented(_snapshot(source.get("snapshot") or {}))
+    yield from indented(_incremental(source.get("incrementalSnapshot") or {}))
     if "position" in source:
         yield f"  position   {source['position']} index {source.get('index', 0)}"
     for title, key, unit in _OF_A_SOURCE:
@@ -216,6 +217,14 @@ def _snapshot(snapshot: Document) -> list[str]:
         return []
     rows = f"{number(snapshot.get('rows'))} of about {number(snapshot.get('estimatedRows'))} rows"
     return [f"snapshot   {snapshot['table']}, {rows}"]
+
+
+def _incremental(snapshot: Document) -> list[str]:
+    if "table" not in snapshot:
+        return []
+    more = int(snapshot.get("tablesWaiting") or 1) - 1
+    told = f"rows of    {snapshot['table']}{f' and {more} more tables' if more else ''}: {number(snapshot.get('rows'))}"
+    return [told, *([f"           wait: {snapshot['waitsFor']}"] if snapshot.get("waitsFor") else [])]
 
 
 def _sink(scene: Scene, sink: Document) -> Iterator[str]:

@@ -15,7 +15,10 @@ from sinkpipeline_operator.report.known import Known, cut
 from sinkpipeline_operator.report.sinks import is_silent, state_of
 
 _MEMORY = ("position", "index", "changes", "deadLettered", "dropped", "timeline")
-_OF_THIS_RUN = ("serverEnd", "lagBytes", "lagSeconds", "retainedBytes", "safeBytes", "atRisk", "snapshot")
+_OF_THIS_RUN = (
+    *("serverEnd", "lagBytes", "lagSeconds", "retainedBytes", "safeBytes", "atRisk"),
+    *("snapshot", "incrementalSnapshot"),
+)
 """What is so at the moment in which a stage looks."""
 
 
@@ -65,6 +68,9 @@ def _bounded(source: dict[str, Any]) -> dict[str, Any]:
     """The API server bounds texts."""
     if "atRisk" in source:
         source["atRisk"] = cut(str(source["atRisk"]))
+    if (source.get("incrementalSnapshot") or {}).get("waitsFor"):
+        told = source["incrementalSnapshot"]
+        source["incrementalSnapshot"] = {**told, "waitsFor": cut(str(told["waitsFor"]))}
     if source.get("error"):
         error = source["error"]
         source["error"] = {key: cut(str(error.get(key, ""))) for key in ("reason", "message", "remedy")}

@@ -13,7 +13,7 @@ its connection with it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -118,14 +118,21 @@ class Claim:
                     Reason.TOPICS_CHANGED, f"topic {name} was deleted or re-created", "nothing; the stage starts again"
                 )
 
-    def announce(self, claimed: Claimed, source: Mapping[str, str], first: PartitionProgress | None = None) -> None:
+    def announce(
+        self,
+        claimed: Claimed,
+        source: Mapping[str, str],
+        first: PartitionProgress | None = None,
+        tables: Iterable[str] | None = None,
+    ) -> None:
         """Step 4. Says whose the stage is from here on, and what its positions are about.
 
         Args:
             claimed: what was taken.
             source: the identity of the database.
-            first: the progress with which it begins, where it has none, or with which a snapshot begins anew: both are
-                written in one step.
+            first: the progress with which it begins, where it has none, or with which a snapshot begins anew, or with
+                which tables are to be read: both are written in one step.
+            tables: which ones are read from here on; None: the same as before.
         """
         known = claimed.progress
         before = known.meta or Meta(
@@ -143,6 +150,7 @@ class Claim:
             data=claimed.topic.id,
             progress=claimed.progress_topic.id,
             created=claimed.created or before.created,
+            tables=before.tables if tables is None else tuple(sorted(tables)),
         )
         if meta == known.meta and first is None:
             self._is_announced = True

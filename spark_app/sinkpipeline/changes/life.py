@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sinkpipeline.changes.claim import Claimed
-from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, Reader, at
+from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, Read, Reader, at
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.course import Course
+from sinkpipeline.core.changes.incremental import IncrementalMark
 from sinkpipeline.core.changes.lag import Lag
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.changes.values import Change
@@ -75,6 +76,9 @@ class Life:
         self._check: Callable[[], None] = lambda: None
         self._opened_at = self._committed = self._told_at = time.monotonic()
 
+    def close(self) -> None:
+        """Nothing of it is left at the server."""
+
     def go_on(self, stop: threading.Event, check: Callable[[], None]) -> None:
         """Until `stop` is set. `check` is called now and then, and raises where this stage must not go on."""
         self._go(stop, check)
@@ -91,6 +95,8 @@ class Life:
             if isinstance(event, list):
                 if event:
                     self._take(event)
+            elif isinstance(event, Read):
+                self._take_read(event)
             else:
                 self._meet(event)
             if course.is_full() or course.is_due(time.monotonic() - self._opened_at):
@@ -106,6 +112,10 @@ class Life:
     def _mark(self) -> SnapshotMark | None:
         """What the progress says of a snapshot."""
         return None
+
+    def _left(self) -> IncrementalMark | None:
+        """Likewise, of an incremental one."""
+        return self._state.incremental
 
     def _more(self) -> dict[str, object]:
         """What else the receipts tell."""
@@ -154,13 +164,35 @@ class Life:
 
     def _take(self, changes: list[Change]) -> None:
         course = self._course
+        before = course.rows
+        self._hand(changes, stand=True)
+        self._in_transaction += course.rows - before
+        self._committed_at = changes[-1].committed_at
+        if not self._rows and self._is_whole and course.is_inside:
+            self._check_patience()
+
+    def _take_read(self, read: Read) -> None:
+        """What is committed next has these rows."""
+        if not self._course.is_open:
+            # While tables are read there may be no pause in which the position goes on.
+            self._course.idle()
+        if read.changes:
+            self._hand(read.changes, stand=False)
+        if read.is_last:
+            self._begin()
+            self._commit()
+
+    def _hand(self, changes: list[Change], *, stand: bool) -> None:
+        """To Kafka; `stand`: whether they stand somewhere in the stream."""
+        course = self._course
         self._begin()
         for change in changes:
             key, value, headers = change.key, change.value, change.headers
             size = len(key) + len(value)
-            before = course.rows
-            course.handed(change.commit, change.nth, size)
-            self._in_transaction += course.rows - before
+            if stand:
+                course.handed(change.commit, change.nth, size)
+            else:
+                course.read(size)
             if size + _OVERHEAD > self._limits.message_bytes:
                 exact = batch_size(value, key, headers)
                 if exact > self._limits.message_bytes:
@@ -168,11 +200,8 @@ class Life:
                     continue
             self._rows.append((value, key, -1, 0, headers))
             self._changes[change.table, change.op] += 1
-        self._committed_at = changes[-1].committed_at
         if len(self._rows) >= _AT_ONCE:
             self._send()
-            if self._is_whole and course.is_inside:
-                self._check_patience()
 
     def _letter(self, change: Change, size: int) -> None:
         """A change that its topic does not take becomes a dead letter of the same transaction.
@@ -258,6 +287,7 @@ class Life:
             at=now_ms(),
             pos=course.next,
             snapshot=self._mark(),
+            incremental=self._left(),
         )
         failpoint("after-rows-before-progress")
         self._session.commit(new)

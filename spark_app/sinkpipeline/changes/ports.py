@@ -44,7 +44,16 @@ class Heard:
     """What progress notes of that place; None: what it has noted."""
 
 
-Event = list[Change] | Begun | Ended | Heard | None
+@dataclass(frozen=True)
+class Read:
+    """Rows of a table that is read beside the stream."""
+
+    changes: list[Change]
+    is_last: bool = False
+    """Whether all rows of the table are in the topic with them."""
+
+
+Event = list[Change] | Begun | Ended | Heard | Read | None
 """None: nothing has come for a moment."""
 
 
@@ -114,6 +123,34 @@ class Copied(Protocol):
         """Raises SinkPipelineError where the stream can't begin behind them any more."""
 
 
+class Chunk(NamedTuple):
+    """Rows of a table, in the order of its key."""
+
+    changes: list[Change]
+    after: tuple[str, ...]
+    """The key of the last one, as `IncrementalMark` has it."""
+
+
+Where = Callable[[int], Position]
+"""Where the next row of a table is to stand, of which so many were read."""
+
+
+class TableSnapshot(Protocol):
+    """One table as it was at one place of the stream. Of one thread at a time.
+
+    Raises (all methods):
+        SinkPipelineError: SourceUnreachable, SourceUnsuitable.
+    """
+
+    start: Position
+    """Its rows have what commits before this, and nothing that commits later."""
+
+    def close(self) -> None: ...
+
+    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
+        """The rows behind a key; None where nothing comes just now."""
+
+
 class Started(NamedTuple):
     """What a start has found."""
 
@@ -170,6 +207,13 @@ class Kind(Protocol):
     @property
     def copy(self) -> Callable[[Parts, Started], Any]:
         """Makes a snapshot: `Copied`."""
+
+    @property
+    def copy_table(self) -> Callable[[AnyDatabase, str], Any]:
+        """Makes a snapshot of one table, `schema.table`, beside whoever reads the stream: `TableSnapshot`.
+
+        It waits for transactions that have written, and raises SourceUnreachable where that takes long.
+        """
 
     @property
     def foresee(self) -> Callable[[StageSettings], Foreseen]:

@@ -10,6 +10,8 @@
 
 While a snapshot goes on, the first three have "snapshot":{"phase":"Reading","epoch":0,"table":"public.orders",
 "tablesDone":2,"tables":5,"rows":4711,"estimatedRows":81000}; the one that completes it has "snapshot":null.
+While tables are read beside the stream, they have "incrementalSnapshot":{"table":"public.orders",
+"tablesWaiting":2,"rows":4711}, with "waitsFor" where that can't go on; null once it is complete.
 """
 
 from __future__ import annotations

@@ -61,6 +61,8 @@ class DatabaseSettings:
     slot: Slot
     snapshot: bool = False
     """Whether a first start reads the tables."""
+    incremental: bool = False
+    """Likewise, while the stream goes on."""
     start_from: Checkpoint | None = None
     """Where a first start begins with a slot that somebody else has read; None: where the slot stands."""
     name: Literal["postgresql"] = "postgresql"
@@ -76,6 +78,11 @@ class DatabaseSettings:
     """Whether a table is refused whose old rows are not sent whole (REPLICA IDENTITY FULL)."""
     large_integers_as_text: bool = True
     """Whether a bigint beyond 2^53 is a text, as many readers of JSON round such a number."""
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether rows are read that are there before the stream: of the tables of a first start, and of later ones."""
+        return self.snapshot or self.incremental
 
     @property
     def held(self) -> str | None:
@@ -118,6 +125,8 @@ class BinlogSettings:
     """As whom the log is read: no replica of the server has the same one. Who comes later ends who has it."""
     snapshot: bool = False
     """Whether a first start reads the tables."""
+    incremental: bool = False
+    """Likewise, while the stream goes on."""
     start_from: Checkpoint | None = None
     """Where a first start begins, as somebody else has read the log up to there; None: where it ends."""
     name: Literal["mariadb", "mysql"] = "mariadb"
@@ -129,6 +138,11 @@ class BinlogSettings:
     """While only other tables change, the position follows in steps of this."""
     large_integers_as_text: bool = True
     """Whether a bigint beyond 2^53 is a text, as many readers of JSON round such a number."""
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether rows are read that are there before the stream: of the tables of a first start, and of later ones."""
+        return self.snapshot or self.incremental
 
     @property
     def held(self) -> str | None:

@@ -16,11 +16,13 @@ from contextlib import closing
 
 from sinkpipeline.changes import kinds
 from sinkpipeline.changes.claim import Claim
+from sinkpipeline.changes.incremental import IncrementalLife
 from sinkpipeline.changes.life import Life
-from sinkpipeline.changes.ports import Parts, at
+from sinkpipeline.changes.ports import Kind, Parts, at
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.changes.snapshot import Snapshot
+from sinkpipeline.core.changes import incremental
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
@@ -78,12 +80,13 @@ class Stage:
                     timeline=started.timeline,
                     seconds=round(time.monotonic() - began, 3),
                     snapshot=None if state.snapshot is None else {"epoch": state.epoch},
+                    incrementalSnapshot=incremental.told(state.incremental),
                 )
 
+            parts = Parts(self._settings, claim, claimed, reader, self._say)
             state = started.streams
             is_streaming = state is not None
             if state is None:
-                parts = Parts(self._settings, claim, claimed, reader, self._say)
                 state = Snapshot(kind, parts, started, has_claimed).run(self._stop)
                 if state is None:
                     return
@@ -92,8 +95,13 @@ class Stage:
             if is_streaming:
                 has_claimed(state)
             failpoint("stage-after-slot")
-            life = Life(self._settings, claimed, reader, state, self._say)
-            life.go_on(self._stop, lambda: claim.check_topics(claimed))
+            with closing(self._life(kind, parts, state)) as life:
+                life.go_on(self._stop, lambda: claim.check_topics(claimed))
+
+    def _life(self, kind: Kind, parts: Parts, state: PartitionProgress) -> Life:
+        if state.incremental is not None:
+            return IncrementalLife(kind, parts, state)
+        return Life(self._settings, parts.claimed, parts.reader, state, self._say)
 
     def _refused(self, refusal: RecordRefused) -> SinkPipelineError:
         fact = f"{self._settings.id}: {refusal.topic or 'Kafka'} refuses a record: {refusal.text}"

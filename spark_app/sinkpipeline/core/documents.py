@@ -198,6 +198,15 @@ class Snapshot(TypedDict, total=False):
     estimatedRows: Count
 
 
+class IncrementalSnapshot(TypedDict):
+    """How far tables have been read whose rows come beside the stream."""
+
+    table: Annotated[str, Field(max_length=MAX_TABLE)]
+    tablesWaiting: Count
+    rows: Count
+    waitsFor: NotRequired[Text]
+
+
 class Source(SourcePlace):
     """What reads the changes of a database."""
 
@@ -211,6 +220,7 @@ class Source(SourcePlace):
     timeline: NotRequired[Count]
     atRisk: NotRequired[Text]
     snapshot: NotRequired[Snapshot]
+    incrementalSnapshot: NotRequired[IncrementalSnapshot]
     circuit: NotRequired[Circuit]
     error: NotRequired[Error]
 

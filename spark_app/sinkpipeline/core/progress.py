@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
+from sinkpipeline.core.changes.incremental import IncrementalMark
 from sinkpipeline.core.changes.positions import Position, is_earlier
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -48,6 +49,8 @@ class PartitionProgress:
     """Where a source of changes goes on, which have no offsets: `pos` decides then, and `next` only counts."""
     snapshot: SnapshotMark | None = None
     """Of a source of changes whose tables are being read; None where that is complete, or was never asked for."""
+    incremental: IncrementalMark | None = None
+    """Likewise, of tables that are read while the stream goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,9 @@ class Meta:
     """So many rows were delivered again, as the store had lost them with their progress; until a reset. None: none."""
     marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
     """Of partitions of which one is known: a record shortly before the frontier of that time."""
+    tables: tuple[str, ...] | None = None
+    """Of a source of changes, which tables it is about: those that come later were added. None: a release has written
+    it that noted none."""
 
     def source_partitions(self) -> frozenset[SourcePartition]:
         return frozenset(
@@ -160,8 +166,16 @@ def check_forward(
         raise _moves_back(f"{where} has a position of {partition} of another kind than {old.pos}")
     if is_earlier(new.pos, old.pos):
         raise _moves_back(f"{where} moves {partition} back from {old.pos} to {new.pos} within epoch {new.epoch}")
-    if new.pos == old.pos and is_before(old.next, new.next):
+    if new.pos == old.pos and is_before(old.next, new.next) and not _is_of_rows(old, new):
         raise _moves_back(f"{where} counts changes of {partition} up to {new.next}, and stays at {new.pos}")
+
+
+def _is_of_rows(old: PartitionProgress, new: PartitionProgress) -> bool:
+    """Whether what was counted are rows of an incremental snapshot, which stand at no place of the stream."""
+    if old.incremental is None or new.incremental is None:
+        # With the last of its rows it is complete, and gone.
+        return old.incremental is not None
+    return between(old.next, new.next) <= new.incremental.rows - old.incremental.rows
 
 
 def _moves_back(fact: str) -> SinkPipelineError:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sinkpipeline.core.changes.incremental import IncrementalMark, incremental_from_record
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.positions import from_record as position_from_record
 from sinkpipeline.core.changes.snapshots import SnapshotMark, mark_from_record
@@ -24,6 +25,8 @@ from sinkpipeline.core.topic_ids import from_record, to_record
 VERSION = 1
 _SEVERAL_TOPICS = 2
 """Of a `meta` whose `data` or `created` has the ids of several topics. All other records stay as they were."""
+_INCREMENTAL = 2
+"""Of a partition's record with an incremental snapshot."""
 WRITER_HEADER = "sinkpipeline.transactional.id"
 """On a record whose key does not tell it: whose transaction it is of."""
 
@@ -37,7 +40,8 @@ def encode_partition(progress: PartitionProgress) -> bytes:
     dead, dropped = dead_of(progress.by_class), dropped_of(progress.by_class)
     return json.dumps(
         {
-            "v": VERSION,
+            # A release that knows of none refuses it: it would forget which rows are still to be read.
+            "v": VERSION if progress.incremental is None else _INCREMENTAL,
             "epoch": progress.epoch,
             "next": progress.next,
             "rows": progress.rows,
@@ -49,6 +53,7 @@ def encode_partition(progress: PartitionProgress) -> bytes:
             **({"droppedByClass": dropped} if dropped else {}),
             **({} if progress.pos is None else {"pos": progress.pos.to_record()}),
             **({} if progress.snapshot is None else {"snapshot": progress.snapshot.to_record()}),
+            **({} if progress.incremental is None else {"incremental": progress.incremental.to_record()}),
         },
         separators=(",", ":"),
     ).encode()
@@ -71,6 +76,7 @@ def encode_meta(meta: Meta) -> bytes:
             **({} if meta.restored is None else {"restored": meta.restored}),
             **({} if meta.rolled_back is None else {"rolledBack": meta.rolled_back}),
             **({"marks": _encoded(meta.marks)} if meta.marks else {}),
+            **({} if meta.tables is None else {"tables": list(meta.tables)}),
         },
         separators=(",", ":"),
     ).encode()
@@ -210,7 +216,8 @@ def decode_partition(value: bytes, where: str) -> PartitionProgress:
     Raises:
         SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown.
     """
-    document = _object(value, where)
+    document = _object(value, where, newest=_INCREMENTAL)
+    incremental = _incremental(document, where)
     try:
         by_class = checked(document.get("deadByClass", {}), document.get("droppedByClass", {}))
     except (TypeError, ValueError) as error:
@@ -220,6 +227,7 @@ def decode_partition(value: bytes, where: str) -> PartitionProgress:
         by_class=by_class,
         pos=_position(document, where),
         snapshot=_snapshot(document, where),
+        incremental=incremental,
     )
 
 
@@ -239,6 +247,17 @@ def _snapshot(document: Mapping[str, Any], where: str) -> SnapshotMark | None:
         return mark_from_record(document["snapshot"])
     except ValueError as error:
         raise corrupt(f"{where} has a snapshot that is none: {error}") from error
+
+
+def _incremental(document: Mapping[str, Any], where: str) -> IncrementalMark | None:
+    if ("incremental" in document) != (document["v"] == _INCREMENTAL):
+        raise _unknown_version(document["v"], where, VERSION)
+    if "incremental" not in document:
+        return None
+    try:
+        return incremental_from_record(document["incremental"])
+    except ValueError as error:
+        raise corrupt(f"{where} has an incremental snapshot that is none: {error}") from error
 
 
 def decode_meta(value: bytes, where: str) -> Meta:
@@ -277,7 +296,17 @@ def decode_meta(value: bytes, where: str) -> Meta:
         restored=_count(document, "restored", where) if document.get("restored") is not None else None,
         rolled_back=_count(document, "rolledBack", where) if document.get("rolledBack") is not None else None,
         marks=MappingProxyType(_marks(document, where)),
+        tables=_tables(document, where),
     )
+
+
+def _tables(document: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
+    found = document.get("tables")
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise corrupt(f"{where} has tables that are no list")
+    return tuple(_text(each, "name of a table", where) for each in found)
 
 
 def _topic_ids(document: Mapping[str, Any], name: str, where: str) -> str | None:

@@ -36,8 +36,8 @@ SERVERS: Final[Mapping[str, type[LocalMariadb | LocalMysql]]] = {"mariadb": Loca
 BOTH: Final = pytest.mark.parametrize("kind", [*SERVERS], indirect=True)
 """Of a test that shows something of each kind in make test: all others have MariaDB there."""
 ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, note varchar(200))"
-_COLUMNS: Mapping[str, Sequence[str]] = {"orders": ("id", "note"), "bare": ("id", "note")}
-_KEYS: Mapping[str, Sequence[str]] = {"orders": ("id",)}
+_COLUMNS: Mapping[str, Sequence[str]] = dict.fromkeys(("orders", "bare", "items"), ("id", "note"))
+_KEYS: Mapping[str, Sequence[str]] = {"orders": ("id",), "items": ("id",)}
 SERVER_ID = 900_001
 
 

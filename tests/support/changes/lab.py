@@ -188,7 +188,7 @@ class StageLab:
         def until_caught_up(event: str, **fields: Any) -> None:
             found.say(event, **fields)
             place = fields.get("position", ["0/0"])[0]
-            is_reading_tables = fields.get("snapshot") is not None
+            is_reading_tables = any(fields.get(each) is not None for each in ("snapshot", "incrementalSnapshot"))
             if event != "ended" and ((lsn_of(place) >= target and not is_reading_tables) or patience.is_over()):
                 found.set()
 
@@ -226,6 +226,17 @@ class StageLab:
             if record.key == key and "snapshot" not in record.document:
                 return lsn_of(record.document["pos"][0])
         raise AssertionError("no snapshot is complete")
+
+    def left(self) -> dict[str, Any] | None:
+        """Of an incremental snapshot, as the progress topic says."""
+        key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
+        told = progress_truth(self.servers, f"{self.name}-progress")[key].get("incremental")
+        return None if told is None else dict(told)
+
+    def rows_read(self) -> None:
+        """Waits until no rows are left to be read beside the stream, and the progress has everything."""
+        wait_until(lambda: self.left() is None, "the rows of all tables were read", 120)
+        self.caught_up()
 
     def caught_up(self) -> None:
         """Waits until the progress has everything that is there now."""

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
-from readers.changes import Told, Written, place_of, told_by
+from readers.changes import Row, Told, Written, place_of, told_by
 from support.kafka.topics import Record, read_committed
 
 
@@ -80,3 +81,41 @@ def check(expected: Sequence[Told], found: Sequence[InTopic]) -> None:
             f"{len(expected)} changes expected, {len(got)} found; at {where}: "
             f"{list(expected)[max(0, where - 1) : where + 2]} and {got[max(0, where - 1) : where + 2]}"
         )
+
+
+def check_rows(history: Sequence[Told], found: Sequence[InTopic]) -> int:
+    """That each row that was read beside the stream is what the row was just there; how many rows that are.
+
+    Args:
+        history: all that the server tells of the tables since they are there.
+        found: what the topic has, in the order of the positions; its stream is the end of that history.
+    """
+    stream = [each for each in found if each.told.op != "r"]
+    before = len(history) - len(stream)
+    check(history[before:], stream)
+    rows: dict[tuple[str, Any], Row] = {}
+    for each in history[:before]:
+        _apply(rows, each)
+    read = 0
+    for each in found:
+        if each.told.op != "r":
+            _apply(rows, each.told)
+            continue
+        read += 1
+        now = rows.get(_key(each.told))
+        assert now == each.told.row, f"{each} was read where the row was {now}"
+    return read
+
+
+def _apply(rows: dict[tuple[str, Any], Row], told: Told) -> None:
+    if told.op == "t":
+        for key in [key for key in rows if key[0] == told.table]:
+            del rows[key]
+    elif told.op == "d":
+        rows.pop(_key(told), None)
+    else:
+        rows[_key(told)] = told.row
+
+
+def _key(told: Told) -> tuple[str, Any]:
+    return told.table, dict(told.row)["id"]

@@ -34,6 +34,7 @@ def refusal_soon(step: Callable[[], object], reason: Reason) -> SinkPipelineErro
         return None
 
     error = wait_until(refused, f"the driver has followed its progress to what was written: {reason.value}")
+    assert error is not None
     assert error.reason is reason, error
     return error
 
@@ -48,7 +49,9 @@ def restart_soon(step: Callable[[], object]) -> Restart:
             return restart
         return None
 
-    return wait_until(restarts, "the driver has followed its progress to what was written")
+    restart = wait_until(restarts, "the driver has followed its progress to what was written")
+    assert restart is not None
+    return restart
 
 
 def once(name: str, action: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:

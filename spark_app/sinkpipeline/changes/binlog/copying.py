@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.reader import Reader
-from sinkpipeline.changes.binlog.wire import SqlFault, refused
+from sinkpipeline.changes.binlog.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.ports import Look, Parts, Started
 from sinkpipeline.core.changes.binlog_beginning import check_there, quoted, quoted_name
+from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_values import encoded, shortest
 from sinkpipeline.core.changes.pgoutput import Column, Relation, Values
 from sinkpipeline.core.changes.positions import BinlogPosition, Position
@@ -40,10 +41,52 @@ class CopiedTable:
 
     relation: Relation
     key: tuple[str, ...]
-    statement: str
+    types: Mapping[str, str]
+    """Of its columns."""
+    columns: str
+    """As SQL asks for them."""
     convert: tuple[Callable[[Any], str], ...]
     """From what the server answers to what a change has."""
     estimate: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.relation.schema}.{self.relation.name}"
+
+    def writer(self, at: Position, read_at: int, *, large_as_text: bool) -> Writer:
+        """Of its rows, the first one at `at`; `read_at`: Unix milliseconds of the server."""
+        made = Writer(lambda _: self.key, large_as_text=large_as_text, place_text=lambda commit: at.moved(commit).place)
+        made.enter(at.commit, read_at, "null", at.index)
+        made.relation(self.relation)
+        return made
+
+    def values(self, row: Sequence[Any]) -> Values:
+        """Of a row as the server answers it, what a change has."""
+        return [None if value is None else convert(value) for value, convert in zip(row, self.convert, strict=True)]
+
+
+def prepare(wire: Wire) -> None:
+    """A connection that takes a snapshot. SqlFault, SinkPipelineError: SourceUnreachable."""
+    wire.rows("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    wire.rows(f"SET SESSION lock_wait_timeout = {_LOCK_S}")
+
+
+def copied_table(wire: Wire, number: int, name: str) -> CopiedTable:
+    """A table as it is now; `number`: by which changes know it. SqlFault, SinkPipelineError: SourceUnreachable."""
+    schema, table = name.split(".", 1)
+    columns = wire.rows(_COLUMNS, (schema, table))
+    made = [_column(column, kind.lower(), full.lower()) for column, kind, full in columns]
+    names = ", ".join(sql for sql, _, _ in made)
+    [(estimate,)] = wire.rows(_ESTIMATE, (schema, table))
+    spelled = (Column(column[0], True, spelling) for column, (_, spelling, _) in zip(columns, made, strict=True))
+    return CopiedTable(
+        relation=Relation(number, schema, table, "f", tuple(spelled)),
+        key=look.key_of(wire, name),
+        types={column: kind.lower() for column, kind, _ in columns},
+        columns=names,
+        convert=tuple(convert for _, _, convert in made),
+        estimate=int(estimate),
+    )
 
 
 class Exported:
@@ -66,8 +109,7 @@ class Exported:
         self._wire = reader.connected()
         try:
             with self._told():
-                self._wire.rows("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                self._wire.rows(f"SET SESSION lock_wait_timeout = {_LOCK_S}")
+                prepare(self._wire)
                 self.start: Position = reader.dialect.snapshot(self._wire, settings.tables, reader.connected)
                 self._read_at = look.clock(self._wire, 0).clock
         except BaseException:
@@ -87,29 +129,7 @@ class Exported:
             for name in self._settings.tables:
                 # What was altered since the snapshot is refused by the server when it is read.
                 self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
-            self._tables = [self._table(number, name) for number, name in enumerate(self._settings.tables)]
-
-    def _table(self, number: int, name: str) -> CopiedTable:
-        schema, table = name.split(".", 1)
-        columns = self._wire.rows(_COLUMNS, (schema, table))
-        made = [_column(column, kind.lower(), full.lower()) for column, kind, full in columns]
-        names = ", ".join(sql for sql, _, _ in made)
-        [(estimate,)] = self._wire.rows(_ESTIMATE, (schema, table))
-        return CopiedTable(
-            relation=Relation(
-                number,
-                schema,
-                table,
-                "f",
-                tuple(
-                    Column(column[0], True, spelling) for column, (_, spelling, _) in zip(columns, made, strict=True)
-                ),
-            ),
-            key=look.key_of(self._wire, name),
-            statement=f"SELECT {names} FROM {quoted(name)}",  # noqa: S608 - names are quoted
-            convert=tuple(convert for _, _, convert in made),
-            estimate=int(estimate),
-        )
+            self._tables = [copied_table(self._wire, number, name) for number, name in enumerate(self._settings.tables)]
 
     @property
     def names(self) -> list[str]:
@@ -139,20 +159,11 @@ class Exported:
         """
         _ = wait_s
         table = self._tables[number]
-        writer = Writer(
-            lambda _: table.key,
-            large_as_text=self._settings.large_integers_as_text,
-            place_text=lambda commit: at.moved(commit).place,
-        )
-        writer.enter(at.commit, self._read_at, "null", at.index)
-        writer.relation(table.relation)
+        writer = table.writer(at, self._read_at, large_as_text=self._settings.large_integers_as_text)
         changes: list[Change] = []
         with self._told():
-            for row in self._wire.read(table.statement):
-                values: Values = [
-                    None if value is None else convert(value) for value, convert in zip(row, table.convert, strict=True)
-                ]
-                changes.append(writer.read(number, values))
+            for row in self._wire.read(f"SELECT {table.columns} FROM {quoted(table.name)}"):  # noqa: S608 - quoted
+                changes.append(writer.read(number, table.values(row)))
                 if len(changes) >= _AT_ONCE:
                     yield changes
                     changes = []
@@ -161,16 +172,23 @@ class Exported:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        try:
+        with told(self._where, self._user, self._kind):
             yield
-        except SqlFault as fault:
-            if fault.code in (_CHANGED, _LOCKED):
-                raise SinkPipelineError(
-                    Reason.SOURCE_UNREACHABLE,
-                    f"{self._where}: {fault.text}: a table is altered while the snapshot is made",
-                    "nothing: the snapshot begins anew",
-                ) from fault
-            raise refused(fault, self._where, self._user, self._kind) from fault
+
+
+@contextlib.contextmanager
+def told(where: str, user: str, kind: BinlogKind) -> Iterator[None]:
+    """What refusals mean while a snapshot is made."""
+    try:
+        yield
+    except SqlFault as fault:
+        if fault.code in (_CHANGED, _LOCKED):
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE,
+                f"{where}: {fault.text}: a table is altered while the snapshot is made",
+                "nothing: the snapshot begins anew",
+            ) from fault
+        raise refused(fault, where, user, kind) from fault
 
 
 def _column(name: str, kind: str, full: str) -> tuple[str, int, Callable[[Any], str]]:  # noqa: PLR0911 - a type each

@@ -8,12 +8,13 @@ from functools import partial
 
 from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import Reader
-from sinkpipeline.changes.binlog.start import first, going_on
+from sinkpipeline.changes.binlog.start import first, going_on, with_added
 from sinkpipeline.changes.binlog.wire import SqlFault, refused
 from sinkpipeline.changes.observing import observed
 from sinkpipeline.changes.ports import Foreseen, at
 from sinkpipeline.changes.settings import BinlogSettings, StageSettings
 from sinkpipeline.core.changes.binlog_beginning import Facts, unlogged, unsuitable, unsuitable_tables, warning
+from sinkpipeline.core.changes.incremental import IncrementalMark, reads
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Progress
 
@@ -37,7 +38,7 @@ def _foresee(dialect: Dialect, settings: StageSettings) -> Foreseen:
             found.errors += _refusals(facts, wanted, reader.where)
             found.told += filter(None, [warning(facts)])
             if progress is not None and not found.errors:
-                found.told.append(_told(reader, progress))
+                found.told += _told(reader, progress, facts)
     except SinkPipelineError as error:
         found.errors.append(error)
     return found
@@ -56,22 +57,26 @@ def _refusals(facts: Facts, wanted: BinlogSettings, where: str) -> list[SinkPipe
     return [
         *unsuitable(facts, where),
         *unlogged(facts, wanted.tables, where),
-        *unsuitable_tables(facts, wanted.tables, where, snapshot=wanted.snapshot),
+        *unsuitable_tables(facts, wanted.tables, where, snapshot=wanted.reads_rows),
     ]
 
 
-def _told(reader: Reader, progress: Progress) -> str:
+def _told(reader: Reader, progress: Progress, facts: Facts) -> list[str]:
     wanted = reader.settings
     if progress.exists and progress.meta is not None:
         state = progress.partitions[wanted.partition]
         going_on(progress.meta, state, reader)
         if state.snapshot is not None:
-            return (
-                f"the snapshot of the tables is not complete: a start takes {state.snapshot.rows} rows back, and "
-                f"begins it anew in epoch {state.epoch + 1}"
-            )
-        return f"resumes at {state.pos}, {reader.seen().behind(at(state))} bytes before the server's end"
+            anew = f"a start takes {state.snapshot.rows} rows back, and begins it anew in epoch {state.epoch + 1}"
+            return [f"the snapshot of the tables is not complete: {anew}"]
+        mark = with_added(progress.meta, state, reader, facts).incremental
+        behind = reader.seen().behind(at(state))
+        return [f"resumes at {state.pos}, {behind} bytes before the server's end", *(reads(mark) if mark else ())]
     start, _ = first(reader)
     where = "with a snapshot of the tables" if start is None else f"at {start}"
     overlap = "" if wanted.start_from is None else wanted.start_from.overlap
-    return f"starts for the first time, {where}" + (f"; {overlap}" if overlap else "")
+    told = [f"starts for the first time, {where}" + (f"; {overlap}" if overlap else "")]
+    if wanted.incremental:
+        reader.check_copied(facts, wanted.tables)
+        told += reads(IncrementalMark(waiting=wanted.tables))
+    return told

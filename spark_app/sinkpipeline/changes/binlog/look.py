@@ -25,9 +25,8 @@ _EXPIRES = (
     " 'binlog_expire_logs_auto_purge')"
 )
 _TABLES = (
-    "SELECT concat(t.table_schema, '.', t.table_name), t.engine, EXISTS (SELECT 1 FROM information_schema.statistics"
-    " AS s WHERE s.table_schema = t.table_schema AND s.table_name = t.table_name AND s.index_name = 'PRIMARY')"
-    " FROM information_schema.tables AS t WHERE t.table_type <> 'VIEW' AND t.table_schema = %s AND t.table_name = %s"
+    "SELECT concat(table_schema, '.', table_name), engine FROM information_schema.tables WHERE table_type <> 'VIEW'"
+    " AND table_schema = %s AND table_name = %s"
 )
 _READABLE = (
     "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -71,13 +70,11 @@ def facts(
     """
     relays = told.get("log_replica_updates", told.get("log_slave_updates", "ON"))
     only, ignored = next(((row[2] or "", row[3] or "") for row in status), ("", ""))
-    engines, keyless, unreadable, cascades = {}, set(), set(), {}
+    engines, unreadable, cascades = {}, set(), {}
     for table in tables:
         names = table.split(".", 1)
-        for name, engine, has_key in wire.rows(_TABLES, names):
+        for name, engine in wire.rows(_TABLES, names):
             engines[name] = engine or "nothing"
-            if not int(has_key):
-                keyless.add(name)
             if wire.rows(_READABLE, names):
                 unreadable.add(name)
             action = cascade_of(wire, name)
@@ -91,7 +88,6 @@ def facts(
         image=told["binlog_row_image"],
         metadata=told.get("binlog_row_metadata", "unknown"),
         engines=engines,
-        keyless=frozenset(keyless),
         unreadable=frozenset(unreadable),
         cascades=cascades,
         only=_names(only),

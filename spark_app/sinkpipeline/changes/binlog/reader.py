@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,11 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_suitable,
     check_there,
     data_lost,
+    keyless,
     unlogged,
     unsuitable_tables,
 )
+from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_values import NotServed
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import BinlogPosition, Position
@@ -32,6 +34,11 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _ELSEWHERE = ("impossible position", "position > file size")
 """What a server says where its log does not reach so far."""
+
+
+def name_of(kind: BinlogKind, settings: BinlogSettings) -> str:
+    """Names the server, for people."""
+    return f"{kind.title} at {settings.connection.server}"
 
 
 class Reader:
@@ -49,7 +56,7 @@ class Reader:
         """
         self.settings = settings
         self.dialect = dialect
-        self.where = f"{dialect.kind.title} at {settings.connection.server}"
+        self.where = name_of(dialect.kind, settings)
         self.skipped = 0
         self.heard = 0
         self._read_at: int | None = None
@@ -84,8 +91,21 @@ class Reader:
     def check_tables(self, facts: Facts) -> None:
         """For a first start. Raises SinkPipelineError: also SourceUnsuitable."""
         settings = self.settings
-        for error in unsuitable_tables(facts, settings.tables, self.where, snapshot=settings.snapshot):
+        for error in unsuitable_tables(facts, settings.tables, self.where, snapshot=settings.reads_rows):
             raise error
+
+    def check_copied(self, facts: Facts, tables: Sequence[str]) -> None:
+        """That rows of these can be read while the stream goes on.
+
+        Raises:
+            SinkPipelineError: also SourceUnsuitable.
+        """
+        for error in unsuitable_tables(facts, tables, self.where, snapshot=True):
+            raise error
+        for name in tables:
+            with self._told():
+                if not look.key_of(self._side, name):
+                    raise keyless(name, self.where)
 
     def seen(self, place: Position | None = None) -> Seen:
         """The server, with what was noted at a place, or at its end."""

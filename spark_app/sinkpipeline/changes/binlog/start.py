@@ -4,19 +4,22 @@ progress                     startingPosition     what begins
 none                         Now                  the stream, at the end of the log
 none                         startFrom            the stream, from there
 none                         Snapshot             a snapshot of the tables
+none                         IncrementalSnapshot  the stream, at the end of the log; the rows of the tables beside it
 in the middle of a snapshot  whatever             a snapshot, anew, in another epoch
-complete                     whatever             its stream goes on
+complete                     whatever             its stream goes on; the rows of tables that came since beside it
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from sinkpipeline.changes.binlog.reader import Reader
 from sinkpipeline.changes.claim import Claim, Claimed
 from sinkpipeline.changes.ports import Started, at
 from sinkpipeline.changes.settings import BinlogSettings, StageSettings
 from sinkpipeline.core.changes.binlog_beginning import (
+    Facts,
     Identity,
     Seen,
     check_going_on,
@@ -24,6 +27,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_there,
     identity_of,
 )
+from sinkpipeline.core.changes.incremental import IncrementalMark, added_since, asked
 from sinkpipeline.core.changes.positions import BinlogPosition, noted
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
@@ -49,20 +53,43 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
-        claim.announce(claimed, identity.to_meta())
+        more = with_added(progress.meta, state, reader, facts)
+        claim.announce(claimed, identity.to_meta(), None if more == state else more, settings.binlog.tables)
         failpoint("stage-after-meta")
-        return Started(state, identity.to_meta(), facts)
+        return Started(more, identity.to_meta(), facts)
     reader.check_tables(facts)
     start, seen = first(reader)
+    mark = None
+    if settings.binlog.incremental:
+        reader.check_copied(facts, settings.binlog.tables)
+        mark = IncrementalMark(waiting=settings.binlog.tables)
     source = seen.identity.to_meta()
-    claim.announce(claimed, source)
+    claim.announce(claimed, source, tables=settings.binlog.tables)
     failpoint("stage-after-meta")
     if start is None:
         return Started(None, source, facts)
     epoch = 0 if progress.meta is None else progress.meta.epoch
-    state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start)
+    state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, incremental=mark)
     claim.announce(claimed, source, state)
     return Started(state, source, facts)
+
+
+def with_added(meta: Meta, state: PartitionProgress, reader: Reader, facts: Facts) -> PartitionProgress:
+    """The progress, with the tables whose rows are to be read beside the stream.
+
+    Raises:
+        SinkPipelineError: SourceUnsuitable.
+    """
+    if state.snapshot is not None:
+        # It begins anew, with the tables of now.
+        return state
+    settings: BinlogSettings = reader.settings
+    # Of one that is not there yet, all rows come by the stream.
+    there = [each for each in settings.tables if each in facts.engines]
+    added = added_since(meta.tables, there) if settings.reads_rows else []
+    reader.check_copied(facts, added)
+    mark = asked(state.incremental, now=there, added=added)
+    return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
 
 
 def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> Identity:

@@ -136,6 +136,19 @@ def export_slot(wire: Wire, slot: Slot, version: int) -> tuple[int, str]:
     return parse_lsn(start), snapshot
 
 
+def export_temporary(wire: Wire, name: str) -> tuple[int, str]:
+    """Likewise, of a slot that is gone with `wire`.
+
+    Raises:
+        SqlFault
+        SinkPipelineError: SourceUnreachable.
+    """
+    [[_, start, snapshot, *_]] = wire.command(
+        f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL {PLUGIN} EXPORT_SNAPSHOT'
+    )
+    return parse_lsn(start), snapshot
+
+
 def drop_slot(wire: Wire, name: str, state: SlotState) -> None:
     """Drops a slot, if it is still the one that was looked at: one of the same name may be another one by now.
 

@@ -15,21 +15,18 @@ from collections.abc import Iterator, Sequence
 from sinkpipeline.changes.ports import Look, Parts, Started
 from sinkpipeline.changes.postgresql import copying
 from sinkpipeline.changes.postgresql.copying import CopiedTable
+from sinkpipeline.changes.postgresql.rows import Rows
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Identity, check_copied
-from sinkpipeline.core.changes.copytext import parse_row
-from sinkpipeline.core.changes.pgoutput import NotUnderstood, Values
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import LogPosition, Position
-from sinkpipeline.core.changes.values import Change, Writer
+from sinkpipeline.core.changes.values import Change
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.sinks.failpoints import failpoint
 
 _LOG = logging.getLogger("sinkpipeline.changes")
 
-CHUNK = 20_000
-"""Rows that one statement reads."""
-_AT_ONCE = 500
 _ALREADY_THERE = "42710"
 
 
@@ -130,32 +127,15 @@ class Exported:
         """
         if self._wire is None:
             raise ValueError("rows are read after the tables were locked")
-        table = self._tables[number]
-        writer = Writer(
-            lambda relation: tuple(relation.columns[at].name for at in table.key),
+        rows = Rows(
+            wire=self._wire,
+            table=self._tables[number],
+            read_at=self._read_at,
             large_as_text=self._settings.large_integers_as_text,
         )
-        writer.enter(at.commit, self._read_at, "null", at.index)
-        writer.relation(table.relation)
-        oid, after = table.relation.oid, None
-        while True:
-            changes: list[Change] = []
-            row: Values = []
-            count = 0
-            with self._told():
-                for line in copying.lines(self._wire, table, after, CHUNK, wait_s):
-                    if line is not None:
-                        row = parse_row(line)
-                        changes.append(writer.read(oid, row))
-                        count += 1
-                    if line is None or len(changes) >= _AT_ONCE:
-                        yield changes or None
-                        changes = []
-            if changes:
-                yield changes
-            if not table.key or count < CHUNK:
-                return
-            after = [str(row[at]) for at in table.key]
+        with self._told():
+            for chunk in rows.read((), lambda count: at.moved(at.commit, at.index + count), wait_s):
+                yield None if chunk is None else chunk.changes
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -32,6 +32,15 @@ _TABLES = (
     " ON c.relnamespace = n.oid AND c.relname = t.tablename"
     " WHERE pubname = %s AND (p.pubupdate OR p.pubdelete) ORDER BY 1"
 )
+_PUBLISHED = (
+    "SELECT t.schemaname || '.' || t.tablename, coalesce((SELECT ln.nspname || '.' || l.relname"
+    " FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid"
+    " JOIN pg_class AS l ON l.oid = r.prrelid JOIN pg_namespace AS ln ON ln.oid = l.relnamespace"
+    " WHERE p.pubname = t.pubname AND (l.oid = c.oid OR c.oid IN (SELECT relid FROM pg_partition_tree(l.oid)))"
+    " ORDER BY l.oid = c.oid DESC LIMIT 1), '')"
+    " FROM pg_publication_tables AS t JOIN pg_namespace AS n ON n.nspname = t.schemaname"
+    " JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.tablename WHERE t.pubname = %s ORDER BY 1"
+)
 _KEY = (
     "SELECT a.attname FROM pg_index AS i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)"
     " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
@@ -64,6 +73,14 @@ def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
         Table(name=name, identity=identity, has_key=has_key)
         for name, identity, has_key in wire.rows(_TABLES, (publication,))
     )
+
+
+def published(wire: Wire, publication: str) -> dict[str, str]:
+    """The tables of a publication as `schema.table`, with the one by which each was added to it.
+
+    That is the table itself, or one whose partition it is; empty where all tables are in it, or all of a schema.
+    """
+    return dict(wire.rows(_PUBLISHED, (publication,)))
 
 
 def server(wire: Wire) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look
 from sinkpipeline.changes.postgresql import copying, look, making
@@ -13,6 +13,7 @@ from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Seen, SlotState, at_risk, publication_missing, retained_bytes
+from sinkpipeline.core.changes.incremental import no_key
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import (
     Begin,
@@ -81,6 +82,11 @@ class _Stream:
         return rest
 
 
+def name_of(settings: DatabaseSettings) -> str:
+    """Names the database, for people."""
+    return f"PostgreSQL at {settings.connection.servers}, database {settings.connection.database}"
+
+
 class Reader:
     """One connection that streams, and one for questions meanwhile; of one thread.
 
@@ -96,7 +102,7 @@ class Reader:
         """
         self.settings = settings
         connection = settings.connection
-        self.where = f"PostgreSQL at {connection.servers}, database {connection.database}"
+        self.where = name_of(settings)
         self.skipped = 0
         """Changes that were read again, and are in the topic."""
         self.made_publication = False
@@ -157,6 +163,25 @@ class Reader:
             found = copying.tables(self._asking(), self.settings.publication.name, version)
         check_readable({each.name: each.unreadable for each in found}, self._role, self.where)
         return found
+
+    def published(self) -> dict[str, str]:
+        """The tables of the publication, as `look.published` has them."""
+        with self._told():
+            return look.published(self._asking(), self.settings.publication.name)
+
+    def check_copied(self, version: int, names: Collection[str]) -> None:
+        """That rows of these can be read while the stream goes on.
+
+        Raises:
+            SinkPipelineError: also SourceUnsuitable.
+        """
+        with self._told():
+            found = copying.tables(self._asking(), self.settings.publication.name, version)
+        for table in found:
+            if f"{table.relation.schema}.{table.relation.name}" in names:
+                check_readable({table.name: table.unreadable}, self._role, self.where)
+                if not table.key:
+                    raise no_key(table.name, self.where, f"ALTER TABLE {table.name} ADD PRIMARY KEY (...)")
 
     def drop_slot(self, state: SlotState) -> None:
         """Drops what is left of a snapshot that was given up; whoever reads it, or makes it, is ended.

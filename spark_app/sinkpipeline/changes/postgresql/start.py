@@ -4,8 +4,9 @@
     none                         Now                  a slot, and its stream
     none                         startFrom            the stream of somebody else's slot, from there
     none                         Snapshot             a snapshot of the tables
+    none                         IncrementalSnapshot  a slot, and its stream; the rows of the tables beside it
     in the middle of a snapshot  whatever             a snapshot, anew, in another epoch
-    complete                     whatever             its stream goes on
+    complete                     whatever             its stream goes on; the rows of tables that came since beside it
 
 The progress decides: what the manifest says of a first start is for a first start alone.
 """
@@ -13,6 +14,8 @@ The progress decides: what the manifest says of a first start is for a first sta
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from sinkpipeline.changes.claim import Claim, Claimed
@@ -30,6 +33,8 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
+from sinkpipeline.core.changes.incremental import IncrementalMark, added_since
+from sinkpipeline.core.changes.incremental import asked as asked_for
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.suitable import check_tables
 from sinkpipeline.core.errors import SinkPipelineError
@@ -77,30 +82,60 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
-        claim.announce(claimed, with_made(seen.identity.to_meta(), made_of(progress.meta.source)))
+        published = reader.published()
+        more = with_added(progress.meta, state, reader, facts.version, published)
+        source = with_made(seen.identity.to_meta(), made_of(progress.meta.source))
+        claim.announce(claimed, source, None if more == state else more, published)
         failpoint("stage-after-meta")
-        return _started(state, seen.identity, facts.version, slot)
+        return _started(more, seen.identity, facts.version, slot)
     seen = reader.prepare(seen)
     announced = _is_announced(progress.meta, seen)
     if settings.postgresql.snapshot:
         # Before anything is made: what may not be read is told.
         reader.tables(facts.version)
         slot = slot_in_the_way(seen, reader.where, announced=announced)
-        claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True))
+        claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True), tables=reader.published())
         failpoint("stage-after-meta")
         return _started(None, seen.identity, facts.version, slot)
     asked = settings.postgresql.asked(announced=announced)
     start = decide_first(seen, asked, reader.where)
     source = _source(progress.meta, seen, reader, makes_slot=asked.create)
-    claim.announce(claimed, source)
+    tables, mark = tuple(reader.published()), None
+    if settings.postgresql.incremental and tables:
+        reader.check_copied(facts.version, tables)
+        mark = IncrementalMark(waiting=tables)
+    claim.announce(claimed, source, tables=tables)
     failpoint("stage-after-meta")
     if start is None:
         start = LogPosition(reader.create_slot(facts.version))
         failpoint("stage-after-creation")
     epoch = 0 if progress.meta is None else progress.meta.epoch
-    state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start)
+    state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, incremental=mark)
     claim.announce(claimed, source, state)
     return _started(state, seen.identity, facts.version)
+
+
+def with_added(
+    meta: Meta, state: PartitionProgress, reader: Reader, version: int, published: Mapping[str, str]
+) -> PartitionProgress:
+    """The progress, with the tables whose rows are to be read beside the stream.
+
+    `published`: as `look.published`. A table that is in the publication as all tables are is younger than the stream,
+    so that all of its rows come by that; and so is a partition whose sisters were read before.
+
+    Raises:
+        SinkPipelineError: SourceUnsuitable.
+    """
+    if state.snapshot is not None:
+        # It begins anew, with the tables of now.
+        return state
+    known = {published.get(each) for each in meta.tables or ()}
+    added = [each for each in added_since(meta.tables, list(published)) if published[each] not in {"", *known}]
+    added = added if reader.settings.reads_rows else []
+    if added:
+        reader.check_copied(version, added)
+    mark = asked_for(state.incremental, now=published, added=added)
+    return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
 
 
 def _source(meta: Meta | None, seen: Seen, reader: Reader, *, makes_slot: bool) -> dict[str, str]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, MYSQL, BinlogKind
+from sinkpipeline.core.changes.incremental import no_key
 from sinkpipeline.core.changes.positions import BinlogPosition, Position, binlog_commit, noted, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -68,8 +69,6 @@ class Facts:
     metadata: str
     engines: Mapping[str, str]
     """By table, as `database.table`, what stores it; a table that is missing is not there."""
-    keyless: frozenset[str] = frozenset()
-    """Tables without a primary key."""
     unreadable: frozenset[str] = frozenset()
     """Tables that the user may not read."""
     only: frozenset[str] = frozenset()
@@ -249,6 +248,11 @@ def unsuitable_tables(
                 f"the user of {where} may not read table {table}, and startingPosition is Snapshot",
                 f"run GRANT SELECT ON {quoted(table)} for the user",
             )
+
+
+def keyless(table: str, where: str) -> SinkPipelineError:
+    """A table whose rows can't be read beside the stream."""
+    return no_key(table, where, f"ALTER TABLE {quoted(table)} ADD PRIMARY KEY (...)")
 
 
 def quoted(table: str) -> str:

@@ -60,6 +60,11 @@ class Course:
             self.rows += 1
         self.size += size
 
+    def read(self, size: int) -> None:
+        """A row of a table was handed to Kafka, which stands at no place of the stream."""
+        self.rows += 1
+        self.size += size
+
     def ended(self, end: int) -> None:
         """The transaction of the database has ended; `end`: where, in the order of commits."""
         self.is_inside = False

@@ -57,6 +57,8 @@ class StageReport:
     at_risk: str | None = None
     snapshot: Mapping[str, Any] | None = None
     """How far the snapshot has come that goes on, as the stage tells it; None where none does."""
+    incremental: Mapping[str, Any] | None = None
+    """Likewise, of an incremental one."""
     circuit_opened_at: int | None = None
     """Unix milliseconds."""
     error: SinkPipelineError | None = None
@@ -73,6 +75,8 @@ class StageReport:
             found = replace(found, snapshot=told["snapshot"])
         if "serverEnd" in told:
             found = replace(found, server_end=told["serverEnd"])
+        if "incrementalSnapshot" in told:
+            found = replace(found, incremental=told["incrementalSnapshot"])
         if told["event"] == "claimed":
             return replace(found, state=SinkState.RUNNING, error=None, timeline=told["timeline"])
         if told["event"] == "state":
@@ -114,6 +118,7 @@ class StageReport:
             "timeline": self.timeline,
             "atRisk": self.at_risk,
             "snapshot": self.snapshot,
+            "incrementalSnapshot": self.incremental,
             "circuit": None if self.circuit_opened_at is None else {"openedAt": timestamp(self.circuit_opened_at)},
             "error": None if self.error is None else self.error.to_dict(),
         }

@@ -91,13 +91,15 @@ class BinlogSource(Part):
     tables: Annotated[
         tuple[TableOfDatabase, ...], Field(min_length=1, max_length=MAX_TABLES), AfterValidator(distinct_tables)
     ]
-    """The tables, as database.table. One that is added later is read from then on."""
+    """The tables, as database.table. One that is added later is read from then on; its rows too, unless
+    startingPosition is Now."""
     server_id: Annotated[int, Field(ge=1, le=4_294_967_295)] | None = None
     """As which replica the log is read; no other one of the server may have this number. Default: one made of the
     pipeline's identity."""
     starting_position: StartingPosition | None = None
     """Where a first start begins; either this or startFrom. Snapshot: with the rows of the tables, as they are at one
-    moment, and then with the transactions that are committed after it. Now: with these alone."""
+    moment, and then with the transactions that are committed after it. IncrementalSnapshot: with these transactions at
+    once, and the rows of one table after the other beside them. Now: with these transactions alone."""
     start_from: StartFromBinlog | None = None
     """Where a first start begins that goes on for another program, such as Debezium, which has ended."""
     transactions: Transactions = Transactions.SPLIT

@@ -15,6 +15,7 @@ class StartingPosition(str, enum.Enum):
     """Where a first start begins."""
 
     SNAPSHOT = "Snapshot"
+    INCREMENTAL_SNAPSHOT = "IncrementalSnapshot"
     NOW = "Now"
 
 
@@ -28,7 +29,7 @@ class Transactions(str, enum.Enum):
 def check_begins(starting_position: StartingPosition | None, start_from: Part | None) -> None:
     """That a source says, once, where a first start begins. Raises PydanticCustomError."""
     if starting_position is None and start_from is None:
-        right = "write Snapshot or Now here, or give startFrom"
+        right = "write Snapshot, IncrementalSnapshot or Now here, or give startFrom"
         raise fault_error([Fault(right, "is missing", ("startingPosition",))])
     if starting_position is not None and start_from is not None:
         wrong = "stands beside startingPosition"

@@ -137,7 +137,8 @@ class PostgresqlSource(Part):
     """By which the database keeps what was not read yet."""
     starting_position: StartingPosition | None = None
     """Where a first start begins; either this or startFrom. Snapshot: with the rows of the tables, as they are when the
-    slot is created, and then with the transactions that are committed after it. Now: with these alone."""
+    slot is created, and then with the transactions that are committed after it. IncrementalSnapshot: with these
+    transactions at once, and the rows of one table after the other beside them. Now: with these transactions alone."""
     start_from: StartFromLog | None = None
     """Where a first start begins that goes on with the slot of another program, such as Debezium, which has ended. It
     needs slot.create: false, and the publication of that program."""

@@ -1,0 +1,169 @@
+"""One table as it was at one place of the log, beside whoever reads the log."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sinkpipeline.changes.binlog import copying, look
+from sinkpipeline.changes.binlog.copying import CopiedTable
+from sinkpipeline.changes.binlog.dialect import Dialect
+from sinkpipeline.changes.binlog.reader import name_of
+from sinkpipeline.changes.binlog.wire import Wire
+from sinkpipeline.changes.ports import Chunk, Where
+from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
+from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
+from sinkpipeline.core.changes.positions import Position
+from sinkpipeline.core.changes.values import Change
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.progress import corrupt
+
+CHUNK: Final = 20_000
+"""Rows that one statement reads."""
+_AT_ONCE: Final = 500
+_NUMBERED: Final = frozenset({"enum", "set", "bit"})
+"""Their values are ordered by their numbers, and compared as texts."""
+_NUMBERS: Final = _NUMBERED | {
+    *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "float", "double"),
+}
+_BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_NUMBER: Final = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
+_HEX: Final = re.compile(r"([0-9a-f]{2})*")
+_NO_TABLE: Final = 1146
+
+
+class TableExport:
+    """A `TableSnapshot`."""
+
+    def __init__(self, dialect: Dialect, settings: BinlogSettings, name: str) -> None:
+        """Makes it.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable, SourceUnsuitable, AuthenticationFailed, SecretNotFound.
+        """
+        self._settings = settings
+        self._kind, self._where = dialect.kind, name_of(dialect.kind, settings)
+        self._user = settings.connection.user
+        with contextlib.ExitStack() as undo, self._told():
+            self._wire = self._connected()
+            undo.callback(self._wire.close)
+            [(self._user,)] = self._wire.rows("SELECT current_user()")
+            copying.prepare(self._wire)
+            self.start: Position = dialect.snapshot(self._wire, (name,), self._connected)
+            self._read_at = look.clock(self._wire, 0).clock
+            # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
+            self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
+            self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
+            if not self._table.key:
+                raise keyless(name, self._where)
+            undo.pop_all()
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
+        """The rows behind a key, in its order."""
+        _ = wait_s
+        table, last = self._table, tuple(after)
+        writer = table.writer(self.start, self._read_at, large_as_text=self._settings.large_integers_as_text)
+        width, count = len(table.convert), 0
+        while True:
+            changes: list[Change] = []
+            read = 0
+            with self._told():
+                for row in self._wire.read(statement(table, last, self._wire.literal)):
+                    if not changes:
+                        at = where(count)
+                        writer.enter(at.commit, self._read_at, "null", at.index)
+                    changes.append(writer.read(0, table.values(row[:width])))
+                    read, count, last = read + 1, count + 1, tuple(map(_text, row[width:]))
+                    if len(changes) >= _AT_ONCE:
+                        yield Chunk(changes, last)
+                        changes = []
+            if changes:
+                yield Chunk(changes, last)
+            if read < CHUNK:
+                return
+
+    def _connected(self) -> Wire:
+        return Wire(self._settings.connection, self._where)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            with copying.told(self._where, self._user, self._kind):
+                yield
+        except SinkPipelineError as error:
+            if f"(error {_NO_TABLE})" not in error.message:
+                raise
+            raise SinkPipelineError(
+                Reason.SOURCE_UNSUITABLE,
+                f"{error.message}, and its rows are to be read",
+                "nothing if it was dropped: the next start leaves it out",
+            ) from error
+
+
+def statement(table: CopiedTable, after: Sequence[str], literal: Callable[[str], str]) -> str:
+    """What reads the rows behind a key, and the key of each beside them.
+
+    Raises:
+        SinkPipelineError: ProgressCorrupt.
+    """
+    types = [table.types[each] for each in table.key]
+    # By its name alone, a column of these is compared as a text, and ordered as a number.
+    order = [
+        f"{quoted_name(each)}{'+0' if kind in _NUMBERED else ''}" for each, kind in zip(table.key, types, strict=True)
+    ]
+    told = [f"CAST({each} AS DOUBLE)" if kind == "float" else each for each, kind in zip(order, types, strict=True)]
+    where = ""
+    if after:
+        if len(after) != len(order):
+            raise corrupt(f"the progress of an incremental snapshot has a key of {len(after)} columns of {table.name}")
+        values = [_literal(kind, text, literal, table.name) for kind, text in zip(types, after, strict=True)]
+        where = f" WHERE {behind(order, values)}"
+    return (
+        f"SELECT {table.columns}, {', '.join(told)} FROM {quoted(table.name)}{where}"  # noqa: S608 - names are quoted
+        f" ORDER BY {', '.join(order)} LIMIT {CHUNK}"
+    )
+
+
+def behind(names: Sequence[str], values: Sequence[str]) -> str:
+    """The condition that a key comes behind another one, as an index serves it: of (a, b) > (x, y) a server reads all.
+
+    `a >= x AND (a > x OR (a = x AND (b > y)))`
+    """
+    name, value = names[0], values[0]
+    if len(names) == 1:
+        return f"{name} > {value}"
+    return f"{name} >= {value} AND ({name} > {value} OR ({name} = {value} AND {behind(names[1:], values[1:])}))"
+
+
+def _text(value: Any) -> str:
+    """A part of a key, as progress has it."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _literal(kind: str, text: str, literal: Callable[[str], str], table: str) -> str:
+    if kind in _NUMBERS:
+        if not _NUMBER.fullmatch(text):
+            raise corrupt(f"the progress of an incremental snapshot has {text!r} as a number of a key of {table}")
+        return text
+    if kind in _BYTES:
+        if not _HEX.fullmatch(text):
+            raise corrupt(f"the progress of an incremental snapshot has {text!r} as bytes of a key of {table}")
+        return f"x'{text}'"
+    return literal(text)
+
+
+def _copy_table(dialect: Dialect, settings: AnyDatabase, name: str) -> TableExport:
+    if not isinstance(settings, BinlogSettings):
+        raise TypeError(f"a table of {settings.name} is asked for what a server with a binary log has")
+    return TableExport(dialect, settings, name)
+
+
+def copy_table_of(dialect: Dialect) -> Callable[[AnyDatabase, str], TableExport]:
+    """What makes a snapshot of one table of a server of a kind."""
+    return partial(_copy_table, dialect)

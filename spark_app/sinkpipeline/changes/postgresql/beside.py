@@ -1,0 +1,113 @@
+"""One table as it was at one place of the log, beside whoever reads the slot.
+
+Only who makes a slot is told which place a snapshot is of. So a temporary one is made, and is gone once a transaction
+has begun that sees what the snapshot does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+
+from sinkpipeline.changes.ports import Chunk, Where
+from sinkpipeline.changes.postgresql import copying, look
+from sinkpipeline.changes.postgresql.copying import CopiedTable
+from sinkpipeline.changes.postgresql.reader import name_of
+from sinkpipeline.changes.postgresql.rows import Rows
+from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
+from sinkpipeline.changes.settings import AnyDatabase, DatabaseSettings
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
+from sinkpipeline.core.changes.positions import LogPosition, Position
+from sinkpipeline.core.changes.suitable import check_readable
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+_WAITED = "55P03"
+_WAIT = "SET lock_timeout = '30s'"
+"""For each transaction that has written when the slot is made: it is waited for, as for a lock."""
+
+
+class TableExport:
+    """A `TableSnapshot`."""
+
+    def __init__(self, settings: DatabaseSettings, name: str) -> None:
+        """Makes it.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable, SourceUnsuitable, AuthenticationFailed, SecretNotFound.
+        """
+        self._settings = settings
+        self._where = name_of(settings)
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as stack, self._told():
+            side = self._connected(stack)
+            before = self._table(side, name)
+            maker = self._connected(stack, replication=True)
+            maker.rows(_WAIT)
+            start, snapshot = copying.export_temporary(maker, f"sinkpipeline_{uuid.uuid4().hex}")
+            self._wire = self._connected(undo)
+            read_at = copying.enter(self._wire, snapshot, [before])
+            table = self._table(side, name)
+            if table.relation.oid != before.relation.oid or copying.rewritten(self._wire, [before]):
+                raise SinkPipelineError(
+                    Reason.SOURCE_UNREACHABLE,
+                    f"{self._where}: table {name} was written anew or emptied while a snapshot of it was made",
+                    "nothing: another snapshot is made",
+                )
+            undo.pop_all()
+        self.start: Position = LogPosition(start)
+        self._rows = Rows(wire=self._wire, table=table, read_at=read_at, large_as_text=settings.large_integers_as_text)
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
+        with self._told():
+            yield from self._rows.read(after, where, wait_s)
+
+    def _connected(self, stack: contextlib.ExitStack, *, replication: bool = False) -> Wire:
+        wire = Wire(self._settings.connection, self._where, replication=replication)
+        stack.callback(wire.close)
+        return wire
+
+    def _table(self, wire: Wire, name: str) -> CopiedTable:
+        publication, user = self._settings.publication.name, self._settings.connection.user
+        version = look.facts(wire, publication).version
+        for table in copying.tables(wire, publication, version):
+            if f"{table.relation.schema}.{table.relation.name}" == name:
+                check_readable({table.name: table.unreadable}, user, self._where)
+                return table
+        raise SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE,
+            f"{self._where}: publication {publication} has no table {name} any more, and its rows are to be read",
+            "nothing if it was dropped, or taken out of the publication: the next start leaves it out",
+        )
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except SqlFault as fault:
+            if fault.sqlstate == _WAITED:
+                raise SinkPipelineError(
+                    Reason.SOURCE_UNREACHABLE,
+                    f"{self._where}: a transaction that has written is open, or somebody alters the table, and a "
+                    f"snapshot waits for that: {fault.text}",
+                    "nothing if it ends by itself: another snapshot is made; else find it by SELECT pid, xact_start, "
+                    "query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start, and end it",
+                ) from fault
+            raise refused(fault, self._where, self._settings.connection.user) from fault
+        except NotUnderstood as error:
+            raise SinkPipelineError(
+                Reason.INTERNAL_ERROR, f"{self._where}: {error}", "report it with the version of the server"
+            ) from error
+
+
+def copy_table(settings: AnyDatabase, name: str) -> TableExport:
+    """Makes a snapshot of one table.
+
+    Raises:
+        SinkPipelineError: as `TableExport`.
+    """
+    if not isinstance(settings, DatabaseSettings):
+        raise TypeError(f"a table of {settings.name} is asked for what is PostgreSQL's")
+    return TableExport(settings, name)

@@ -1,0 +1,104 @@
+"""How far an incremental snapshot has come: tables whose rows are read while the stream goes on.
+
+Stands in the progress of a stage from the start that asks for it until the last of these tables was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncrementalMark:
+    """What is still to be read."""
+
+    waiting: tuple[str, ...]
+    """Tables as `schema.table`, in the order in which they are read; the first one has begun where `after` is given."""
+    after: tuple[str, ...] = ()
+    """The key of the last row that is in the topic, a text for each of its columns as the kind spells it; empty before
+    the first row of a table."""
+    rows: int = 0
+    """How many rows were read of all tables, also such that were left out as the stream had changed them."""
+
+    def __post_init__(self) -> None:
+        if not self.waiting:
+            raise ValueError("an incremental snapshot of no table")
+
+    def moved(self, after: Sequence[str], rows: int) -> IncrementalMark:
+        """With so many rows more, up to this key."""
+        return replace(self, after=tuple(after), rows=self.rows + rows)
+
+    @property
+    def without_first(self) -> IncrementalMark | None:
+        """The first table was read; None where it was the last one."""
+        waiting = self.waiting[1:]
+        return replace(self, waiting=waiting, after=()) if waiting else None
+
+    def to_record(self) -> dict[str, Any]:
+        """As progress records have it."""
+        return {"waiting": list(self.waiting), "after": list(self.after), "rows": self.rows}
+
+
+def incremental_from_record(value: object) -> IncrementalMark:
+    """What `to_record` has made; ValueError if it wasn't."""
+    match value:
+        case {"waiting": [_, *_] as waiting, "after": [*after], "rows": int(rows)} if rows >= 0:
+            if all(isinstance(each, str) for each in (*waiting, *after)) and rows is not True:
+                return IncrementalMark(waiting=tuple(waiting), after=tuple(after), rows=rows)
+    raise ValueError(f"{value!r} is no mark of an incremental snapshot")
+
+
+def asked(mark: IncrementalMark | None, *, now: Collection[str], added: Sequence[str]) -> IncrementalMark | None:
+    """What a start goes on with.
+
+    Args:
+        mark: of the progress.
+        now: the tables that are read from here on: one that is not among them is not waited for any more.
+        added: those whose rows are asked for since, in order.
+    """
+    before = () if mark is None else mark.waiting
+    left = tuple(each for each in before if each in now)
+    waiting = (*left, *(each for each in added if each not in left))
+    if not waiting:
+        return None
+    if mark is None:
+        return IncrementalMark(waiting=waiting)
+    goes_on = bool(left) and left[0] == before[0]
+    return replace(mark, waiting=waiting, after=mark.after if goes_on else ())
+
+
+def told(mark: IncrementalMark | None, waits_for: str = "") -> dict[str, Any] | None:
+    """As receipts and the status have it; `waits_for`: why the next rows can't be read yet."""
+    if mark is None:
+        return None
+    waits = {"waitsFor": waits_for} if waits_for else {}
+    return {"table": mark.waiting[0], "tablesWaiting": len(mark.waiting), "rows": mark.rows, **waits}
+
+
+def added_since(known: Collection[str] | None, now: Sequence[str]) -> list[str]:
+    """Those that came since a start has named its tables; none where none has."""
+    return [] if known is None else [each for each in now if each not in known]
+
+
+def reads(mark: IncrementalMark) -> list[str]:
+    """What a start will do, in words."""
+    shown, more = mark.waiting[:_SHOWN], len(mark.waiting) - _SHOWN
+    tables = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    goes_on = f"; goes on in {mark.waiting[0]}, after {mark.rows} rows of all" if mark.after else ""
+    return [f"reads the rows of {tables} while the stream goes on{goes_on}"]
+
+
+def no_key(table: str, where: str, statement: str) -> SinkPipelineError:
+    """Without a key there is no telling how far the rows of a table were read; `statement`: how to give it one."""
+    return SinkPipelineError(
+        Reason.SOURCE_UNSUITABLE,
+        f"table {table} of {where} has no primary key, so its rows can't be read while the stream goes on",
+        f"run {statement}; or write startingPosition: Now, so that tables that come later are read without the rows "
+        "that they have already",
+    )

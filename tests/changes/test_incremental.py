@@ -1,0 +1,210 @@
+"""Rows that are read while the stream goes on: each as it is just there, none lost, whatever ends the stage."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from sinkpipeline.changes import incremental, life
+from sinkpipeline.changes.postgresql import beside
+from sinkpipeline.changes.postgresql import rows as reading
+from sinkpipeline.changes.settings import Publication
+from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import Reason
+from support.changes.lab import Killed, Lab, Life
+from support.changes.load import Load
+from support.changes.oracle import check_rows, folded
+
+pytestmark = pytest.mark.kafka
+
+ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
+ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, note text)"
+SMALL = CutPolicy(rows=40, bytes=1 << 20, seconds=0.2)
+BESIDE: dict[str, Any] = {"incremental": True}
+
+
+def insert(lab: Lab, first: int, count: int, table: str = "orders") -> None:
+    lab.sql(f"INSERT INTO {table} SELECT g, 'x' FROM generate_series({first + 1}, {first + count}) AS g")
+
+
+def check(lab: Lab) -> int:
+    """How many rows were read beside the stream; the oracle has seen all that was ever written."""
+    read = check_rows(lab.expected(), lab.found())
+    lab.check_slot()
+    assert lab.left() is None
+    assert lab.sql("SELECT count(*) FROM pg_replication_slots WHERE temporary") == [(0,)]
+    return read
+
+
+def keys_read(lab: Lab) -> Counter[Any]:
+    return Counter(each.record.key for each in lab.found() if each.told.op == "r")
+
+
+def test_rows_beside_a_stream(lab: Lab) -> None:
+    lab.sql(ORDERS)
+    lab.watch()
+    insert(lab, 10_000_000, 3_000)
+    stage = lab.start(database=BESIDE, cuts=SMALL)
+    stage.wait_for("claimed")
+    with Load(lab, rows=2_000, seed=3) as load:
+        load.join()
+    lab.rows_read()
+    assert stage.end() == 0, stage.log
+    assert 500 < check(lab) <= 3_000
+    told = [each["incrementalSnapshot"] for each in stage.receipts if each.get("incrementalSnapshot")]
+    assert (told[0]["table"], told[0]["tablesWaiting"]) == ("public.orders", 1)
+    assert [each for each in stage.receipts if "incrementalSnapshot" in each][-1]["incrementalSnapshot"] is None
+
+
+@pytest.mark.parametrize("point", ["after-commit", "incremental-after-opening", "after-rows-before-progress"])
+def test_one_that_is_killed_goes_on_behind_its_last_row(lab: Lab, point: str) -> None:
+    lab.sql(ORDERS)
+    lab.watch()
+    insert(lab, 0, 5_000)
+    for number in range(3):
+        stage = lab.start(point, database=BESIDE, cuts=SMALL)
+        stage.wait_at(point)
+        if number and point != "incremental-after-opening":
+            stage.release_until_again(point)
+        stage.kill()
+        lab.sql(f"UPDATE orders SET note = 'u' WHERE id IN ({number + 1}, {4_900 + number})")
+    lab.live(database=BESIDE)
+    assert check(lab) >= 4_994
+    assert max(keys_read(lab).values()) == 1
+
+
+def test_a_table_that_is_added_later_comes_with_its_rows(lab: Lab) -> None:
+    wanted = {"publication": Publication(name=lab.name, tables=("public.orders",)), "snapshot": True}
+    lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    insert(lab, 0, 50)
+    lab.live(database=wanted)
+    lab.sql("CREATE TABLE parts (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)")
+    lab.sql("CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (1) TO (10)", "INSERT INTO parts VALUES (7, 1)")
+    lab.sql(f"ALTER PUBLICATION {lab.name} ADD TABLE items, parts", "UPDATE items SET note = 'u' WHERE id = 2")
+    lab.live(database=wanted)
+    lab.sql("DELETE FROM items WHERE id = 1")
+    insert(lab, 1_000, 1)
+    lab.sql("CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (10) TO (20)", "INSERT INTO parts VALUES (8, 11)")
+    lab.live(database=wanted)
+    read = Counter(each.told.table for each in lab.found() if each.told.op == "r")
+    # What the stream has changed is not read; nor is the first table again.
+    assert read == {"public.orders": 50, "public.items": 2, "public.parts": 1}
+    copy = folded(lab.found())
+    assert copy["public.items"] == ['{"id": 2, "note": "u"}', '{"id": 3, "note": "c"}']
+    assert copy["public.parts"] == ['{"at": 1, "id": 7}', '{"at": 11, "id": 8}']
+
+
+def test_a_table_of_a_publication_for_all_has_come_by_the_stream(lab: Lab) -> None:
+    lab.sql(ORDERS)
+    lab.live(database=BESIDE)
+    lab.sql(ITEMS)
+    insert(lab, 0, 3, "items")
+    lab.live(database=BESIDE)
+    assert [each.told.op for each in lab.found()] == ["c"] * 3
+
+
+def test_what_leaves_a_table_unread_is_told(lab: Lab) -> None:
+    lab.sql("CREATE TABLE bare (id int, note text)", "ALTER TABLE bare REPLICA IDENTITY FULL")
+    error = lab.refusal(database=BESIDE)
+    assert error.reason is Reason.SOURCE_UNSUITABLE
+    assert "no primary key" in error.message
+    lab.sql("ALTER TABLE bare ADD PRIMARY KEY (id)")
+    lab.live(database=BESIDE)
+
+
+def test_keys_of_every_type_are_read_in_chunks(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CHUNK", 2)
+    kinds = {
+        "numeric": "(-1), ('NaN'), (0.000001), (1e30)",
+        "text": "(''), ('a'), ('B'), ('ä'), (E'back\\\\slash'), (E'tab\\t'), ('it''s'), ('\\N')",
+        "bytea": "(''), ('\\x00'), ('\\xff'), ('\\x5c')",
+        "float8": "('-Infinity'), (0.1), (1e-300), ('NaN'), ('Infinity')",
+        "float4": "(0.1), (0.2), (16777216), (3.4e38)",
+        "timestamptz": "('-infinity'), ('2024-02-29 12:00:00.000001+00'), ('infinity'), ('4713-01-01 BC')",
+        "uuid": "(gen_random_uuid()), (gen_random_uuid()), (gen_random_uuid())",
+        "int[]": "('{}'), ('{1,2}'), ('{NULL}'), ('{3}')",
+        "boolean": "(true), (false)",
+        "inet": "('10.0.0.1'), ('::1'), ('10.0.0.0/8')",
+        "interval": "('1 day'), ('-1 month'), ('00:00:01')",
+    }
+    for number, (kind, values) in enumerate(kinds.items()):
+        lab.sql(f"CREATE TABLE k{number} (k {kind}, n int DEFAULT 1, PRIMARY KEY (n, k))")
+        lab.sql(f"INSERT INTO k{number} (k) VALUES {values}", f"INSERT INTO k{number} SELECT k, 2 FROM k{number}")
+    lab.live(database=BESIDE)
+    counts = {f"public.k{n}": lab.sql(f"SELECT count(*) FROM k{n}")[0][0] for n in range(len(kinds))}
+    assert Counter(each.told.table for each in lab.found()) == counts
+    assert max(keys_read(lab).values()) == 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_under_load_with_ends_at_any_commit(lab: Lab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small chunks, snapshots of a moment, and few keys that are remembered."""
+    monkeypatch.setattr(reading, "CHUNK", 100)
+    monkeypatch.setattr(incremental, "SITTING_S", 0.3)
+    monkeypatch.setattr(incremental, "MOST_TOUCHED", 1_000)
+    chance = random.Random(seed)
+    lab.sql(ORDERS, ITEMS)
+    lab.watch()
+    insert(lab, 10_000_000, 2_000)
+    insert(lab, 0, 500, "items")
+
+    def end(told: dict[str, Any]) -> None:
+        if told["event"] == "committed" and told.get("incrementalSnapshot") and chance.random() < 0.05:
+            raise Killed
+
+    lab.live(Life(lambda _: (_ for _ in ()).throw(Killed)), database=BESIDE, cuts=SMALL)
+    with Load(lab, rows=3_000, seed=seed, pause_s=0.01):
+        while lab.left() is not None:
+            lab.live(Life(end), database=BESIDE, cuts=SMALL)
+    lab.live(database=BESIDE, cuts=SMALL)
+    assert check(lab) > 500
+
+
+def added(lab: Lab) -> dict[str, Any]:
+    """What a stage is told that reads a table, and to which another one with rows was added."""
+    wanted = {"publication": Publication(name=lab.name, tables=("public.orders",)), "snapshot": True}
+    lab.sql(ORDERS, ITEMS)
+    insert(lab, 0, 100, "items")
+    lab.live(database=wanted)
+    lab.sql(f"ALTER PUBLICATION {lab.name} ADD TABLE items")
+    return wanted
+
+
+def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: Lab) -> None:
+    wanted = added(lab)
+    with lab.connected(autocommit=False) as session:
+        session.execute("UPDATE items SET note = 'open' WHERE id = 5")
+        stage = lab.start(database=wanted)
+        stage.wait_for("claimed")
+        insert(lab, 500, 3)
+        lab.caught_up()
+        left = lab.left()
+        assert left is not None
+        assert left["rows"] == 0
+        session.commit()
+    lab.rows_read()
+    assert stage.end() == 0, stage.log
+    assert '{"id": 5, "note": "open"}' in folded(lab.found())["public.items"]
+    assert len(keys_read(lab)) in (99, 100), "that row has come by the stream, or as it is behind it"
+
+
+def test_one_that_is_open_for_long_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "_WAIT", "SET lock_timeout = '200ms'")
+    wanted = added(lab)
+    told: list[str] = []
+
+    def end(receipt: dict[str, Any]) -> None:
+        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
+        if told[-1]:
+            raise Killed
+
+    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
+    with lab.connected(autocommit=False) as session:
+        session.execute("UPDATE items SET note = 'open' WHERE id = 5")
+        lab.live(Life(end), database=wanted)
+    assert "a transaction that has written is open" in told[-1]
+    lab.live(database=wanted)
+    assert len(folded(lab.found())["public.items"]) == 100
