@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from sinkpipeline.changes import kinds
 from sinkpipeline.changes.ports import Foreseen
 from sinkpipeline.changes.settings import BinlogConnection, StageSettings
 from sinkpipeline.core.changes.binlog_kinds import BINLOG_KINDS
-from sinkpipeline.core.changes.checkpoints import Checkpoint
+from sinkpipeline.core.changes.checkpoints import Checkpoint, from_binlog
 from sinkpipeline.core.changes.positions import parse_binlog
-from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.naming import SinkId
 from support.changes.binlog import BOTH, ORDERS, SERVERS, BinlogLab
 from support.changes.binlog_load import insert
 from support.changes.lab import CUT_AT_ONE, Killed, Life
@@ -369,6 +371,89 @@ def test_an_xa_transaction_that_is_prepared_before_a_first_start(own: BinlogLab)
     insert(lab, 10, 5)
     lab.live()
     assert len(lab.found()) == 5
+
+
+def prepare_xa(lab: BinlogLab) -> None:
+    with lab.connected() as session, session.cursor() as cursor:
+        for each in ("XA BEGIN 'x'", "INSERT INTO orders VALUES (2, 'x')", "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(each)
+
+
+@pytest.mark.parametrize("point", ["stage-after-meta", "snapshot-before-complete"])
+@BOTH
+def test_an_xa_transaction_that_is_prepared_before_a_snapshot_is_waited_for(own: BinlogLab, point: str) -> None:
+    """A first start has looked for them before; one that begins a snapshot anew never has."""
+    lab = BinlogLab(own.server, own.servers, own.directory)
+    lab.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a')")
+    stage = lab.start(point, database={"snapshot": True})
+    stage.wait_at(point)
+    if point == "snapshot-before-complete":
+        stage.kill()
+        prepare_xa(lab)
+        stage = lab.start(database={"snapshot": True})
+    else:
+        prepare_xa(lab)
+        stage.release(point)
+    assert stage.wait() == 1, stage.log
+    assert stage.error["reason"] == "SourceUnreachable"
+    assert "XA RECOVER" in stage.error["remedy"]
+    lab.sql("XA COMMIT 'x'")
+    lab.live(database={"snapshot": True})
+    lab.check_tables("orders")
+
+
+def test_one_that_is_prepared_and_committed_while_a_snapshot_begins(own: BinlogLab) -> None:
+    """Nothing but the log tells of it then."""
+    lab = BinlogLab(own.server, own.servers, own.directory)
+    lab.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a')")
+    database = lab.settings().database
+    with closing(kinds.of(database).connect(database)) as reader, closing(reader.connected()) as wire:
+        ask = wire.rows
+
+        def rows(statement: str, *more: Any) -> Any:
+            found = ask(statement, *more)
+            if statement == "XA RECOVER":
+                prepare_xa(lab)
+            if statement.startswith("START TRANSACTION"):
+                lab.sql("XA COMMIT 'x'")
+            return found
+
+        wire.rows = rows
+        with pytest.raises(SinkPipelineError, match="XA transactions that are prepared"):
+            reader.dialect.snapshot(wire, [f"{lab.name}.orders"], reader.connected, begins=True)
+
+
+def test_start_from_the_middle_of_a_transaction(own: BinlogLab) -> None:
+    """It is refused before anything is noted, so that a corrected one counts."""
+    begin = own.end()
+    insert(own, 100, 3)
+    [(events)] = [own.sql(f"SHOW BINLOG EVENTS IN '{begin.split(':')[0]}' FROM {begin.split(':')[1]}")]
+    inside = f"{events[2][0]}:{events[2][1]}"
+    lab = BinlogLab(own.server, own.servers, own.directory)
+    lab.sql(ORDERS)
+    error = lab.refusal(database={"start_from": from_binlog(inside)})
+    assert error.reason is Reason.SOURCE_RECREATED
+    assert "no event begins" in error.message or "startFrom names" in error.message
+    lab.live(database={"start_from": from_binlog(begin)})
+
+
+def test_old_times_with_a_fraction_and_versioned_tables_are_told(lab: BinlogLab) -> None:
+    if lab.kind == "mysql":
+        pytest.skip("MariaDB alone has it")
+    lab.tables = ("old",)
+    lab.sql("SET GLOBAL mysql56_temporal_format = OFF")
+    try:
+        lab.sql("CREATE TABLE old (id int PRIMARY KEY, at datetime(6), plain datetime)")
+    finally:
+        lab.sql("SET GLOBAL mysql56_temporal_format = ON")
+    told = remedy(lab)
+    assert "MODIFY `at` datetime(6)" in told
+    lab.sql(told[told.index("ALTER TABLE") :].split(";")[0])
+    lab.live()
+    lab.tables = ("versioned",)
+    lab.sql("CREATE TABLE versioned (id int PRIMARY KEY) WITH SYSTEM VERSIONING")
+    other = replace(lab.settings(database={"snapshot": True}), id=SinkId(lab.name, "other"))
+    assert any("system-versioned" in str(each) for each in kinds.of(other.database).foresee(other).errors)
 
 
 @BOTH

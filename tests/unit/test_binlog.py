@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sinkpipeline.changes.binlog.payload import expanded
-from sinkpipeline.core.changes import binlog, binlog_events, binlog_rows, binlog_statements
+from sinkpipeline.core.changes import binlog, binlog_events, binlog_rows, binlog_statements, binlog_status
 from sinkpipeline.core.changes.binlog_beginning import (
     Facts,
     Identity,
@@ -275,13 +275,46 @@ def test_what_a_statement_empties(text: str, emptied: tuple[str, str] | None) ->
         ("INSERTED", False),
         ("/*!40000 ALTER TABLE a DISABLE KEYS */", False),
         ("/*!50000 INSERT INTO a VALUES (1) */", True),
-        ("CREATE TABLE a AS SELECT 1", True),
-        ("CREATE TABLE a (b int) START TRANSACTION", False),
+        ("SET STATEMENT max_statement_time = 5, sql_mode = 'FOR' FOR DELETE FROM a", True),
+        ("ANALYZE FORMAT=JSON UPDATE a SET b = 1", True),
+        ("ANALYZE TABLE a", False),
+        ("--\x01 x\nDELETE FROM a", True),
+        ("CREATE TABLE a AS SELECT 1", False),
         ("CREATE VIEW a AS SELECT 1", False),
     ],
 )
 def test_which_statements_change_rows(text: str, changes: bool) -> None:
     assert binlog_statements.changes_rows(query(text)) == changes
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("CREATE TABLE a AS SELECT 1", ("shop", "a")),
+        ("CREATE TABLE IF NOT EXISTS b.a (c int) IGNORE (SELECT 1 AS c)", ("b", "a")),
+        ("CREATE OR REPLACE TABLE a (c int) TABLE d", ("shop", "a")),
+        ("CREATE TABLE a (c int, d int) AS VALUES (1, 2)", ("shop", "a")),
+        ("CREATE TABLE a (b int) START TRANSACTION", None),
+        ("CREATE TABLE a (kind enum('text', 'select'), `select` int COMMENT 'values, table')", None),
+        ("CREATE TABLE a (b int) PARTITION BY LIST (b) (PARTITION p VALUES IN (1))", None),
+        ("CREATE TABLE a (b int) PARTITION BY RANGE (b) (PARTITION p VALUES LESS THAN (5))", None),
+        ("CREATE TABLE a LIKE b", None),
+        ("CREATE TEMPORARY TABLE a AS SELECT 1", None),
+    ],
+)
+def test_which_tables_are_made_with_rows(text: str, made: tuple[str, str] | None) -> None:
+    assert binlog_statements.filled(query(text)) == made
+
+
+def test_which_tables_a_statement_makes_alters_and_drops() -> None:
+    assert binlog_statements.altered(query("ALTER ONLINE TABLE IF EXISTS `a`.`b` ADD c int")) == ("a", "b")
+    assert binlog_statements.altered(query("CREATE TABLE b (c int)")) == ("shop", "b")
+    assert binlog_statements.altered(query("ALTER DATABASE b")) is None
+    assert binlog_statements.made_temporary(query("CREATE TEMPORARY TABLE IF NOT EXISTS t (a int)")) == ("shop", "t")
+    assert binlog_statements.made_temporary(query("CREATE TABLE t (a int)")) is None
+    dropped = [("shop", "t"), ("a", "u"), ("shop", "v")]
+    assert binlog_statements.dropped(query("DROP TEMPORARY TABLE IF EXISTS t, `a`.u , v")) == dropped
+    assert binlog_statements.dropped(query("DROP VIEW t")) == []
 
 
 @pytest.mark.parametrize(
@@ -297,10 +330,14 @@ def test_what_a_foreign_key_does_by_itself(text: str, found: str | None) -> None
     assert binlog_statements.cascade(f"CREATE TABLE t ({text})") == found
 
 
-def test_a_temporary_table_that_is_emptied_is_nobodys() -> None:
-    body = struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0TRUNCATE TABLE orders"
-    assert binlog_statements.emptied(parsed(event(2, body))) == ("d", "orders")
-    assert binlog_statements.emptied(parsed(event(2, body, flags=4))) is None
+def test_what_a_session_says_before_its_statement() -> None:
+    mysql = bytes.fromhex("0000000000012000a04500000000060373746404ff00ff00ff0011190000000000000012ff00")
+    assert binlog_status.collation_of(mysql) == 255
+    mariadb = bytes.fromhex("00000000010100002054000000000603737464042d002d000800")
+    assert binlog_status.collation_of(mariadb) == 45
+    behind = bytes.fromhex("0b016101620c016462000c02610062000dffffff04070008000900")
+    assert binlog_status.collation_of(behind) == 7
+    assert binlog_status.collation_of(b"\xfe\x04") is None, "what is not known ends it"
 
 
 def test_a_statement_of_another_character_set_has_its_names() -> None:

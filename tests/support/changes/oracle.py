@@ -94,8 +94,8 @@ def check_rows(history: Sequence[Told], found: Sequence[InTopic]) -> int:
     before = len(history) - len(stream)
     check(history[before:], stream)
     rows: dict[tuple[str, Any], Row] = {}
-    for each in history[:before]:
-        _apply(rows, each)
+    for told in history[:before]:
+        _apply(rows, told)
     read = 0
     for each in found:
         if each.told.op != "r":

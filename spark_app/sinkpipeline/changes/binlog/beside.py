@@ -52,7 +52,7 @@ class TableExport:
             undo.callback(self._wire.close)
             [(self._user,)] = self._wire.rows("SELECT current_user()")
             copying.prepare(self._wire)
-            self.start: Position = dialect.snapshot(self._wire, (name,), self._connected)
+            self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
             self._read_at = look.clock(self._wire, 0).clock
             # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
             self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted

@@ -36,6 +36,8 @@ ALIKE: Final[Mapping[str, str]] = MappingProxyType(
 """Python's names: each was compared with servers, character by character."""
 _ASCII: Final = [chr(each) for each in range(128)]
 _REMEMBERED: Final = 10_000
+_SHORT: Final = 256
+"""Bytes of a text, at most, that is remembered: long ones seldom come again."""
 
 
 def decode_of(charset: str, ask: Ask, *, is_single: bool) -> Decode | None:
@@ -53,9 +55,12 @@ def decode_of(charset: str, ask: Ask, *, is_single: bool) -> Decode | None:
     if is_single:
         return _by_table(charset, ask)
 
-    @lru_cache(maxsize=_REMEMBERED)
+    remembered = lru_cache(maxsize=_REMEMBERED)(lambda data: ask(charset, data))
+
     def asked(data: bytes) -> str:
-        return data.decode("ascii") if data.isascii() else ask(charset, data)
+        if data.isascii():
+            return data.decode("ascii")
+        return remembered(data) if len(data) <= _SHORT else ask(charset, data)
 
     return asked
 

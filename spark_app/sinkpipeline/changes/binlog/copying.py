@@ -110,7 +110,9 @@ class Exported:
         try:
             with self._told():
                 prepare(self._wire)
-                self.start: Position = reader.dialect.snapshot(self._wire, settings.tables, reader.connected)
+                self.start: Position = reader.dialect.snapshot(
+                    self._wire, settings.tables, reader.connected, begins=True
+                )
                 self._read_at = look.clock(self._wire, 0).clock
         except BaseException:
             self._wire.close()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
+from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import Wire
 from sinkpipeline.core.changes.binlog_beginning import Facts, Seen
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.positions import BinlogPosition
-
-Connect = Callable[[], Wire]
-"""Makes another connection to the same server, for whoever closes it."""
 
 
 class Dialect(Protocol):
@@ -37,5 +35,8 @@ class Dialect(Protocol):
     def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
         """Where the transaction begins that another reader names otherwise by a place."""
 
-    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect) -> BinlogPosition:
-        """Begins a transaction on `wire` that sees the tables as they were at a place of the log, which it answers."""
+    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect, *, begins: bool) -> BinlogPosition:
+        """Begins a transaction on `wire` that sees the tables as they were at a place of the log, which it answers.
+
+        `begins`: whether the stream begins at that place, and nobody has read what stands before it.
+        """

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from sinkpipeline.changes.binlog.charsets import decode_of
-from sinkpipeline.changes.binlog.wire import OutOfEvents, Wire
+from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
 from sinkpipeline.core.changes import binlog
-from sinkpipeline.core.changes.binlog_beginning import Facts, quoted
-from sinkpipeline.core.changes.binlog_events import Event, Format, Rotate
+from sinkpipeline.core.changes.binlog_beginning import Facts, quoted, quoted_name
+from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Rotate
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_statements import cascade
 from sinkpipeline.core.changes.binlog_values import Decode
 from sinkpipeline.core.changes.lag import End
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
+from sinkpipeline.core.changes.positions import BinlogPosition
 
+Connect = Callable[[], Wire]
+"""Makes another connection to the same server, for whoever closes it."""
+
+_BETWEEN: Final = frozenset({3, 4, 35, 160, 161, 163, 164})
+"""Events that no transaction has in it: a file ends, or begins."""
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image',"
     " 'binlog_row_metadata', 'binlog_row_value_options', 'sync_binlog', 'log_slave_updates', 'log_replica_updates',"
@@ -25,8 +33,12 @@ _EXPIRES = (
     " 'binlog_expire_logs_auto_purge')"
 )
 _TABLES = (
-    "SELECT concat(table_schema, '.', table_name), engine FROM information_schema.tables WHERE table_type <> 'VIEW'"
-    " AND table_schema = %s AND table_name = %s"
+    "SELECT concat(table_schema, '.', table_name), engine, table_type FROM information_schema.tables"
+    " WHERE table_type <> 'VIEW' AND table_schema = %s AND table_name = %s"
+)
+_OLD_TIMES = (
+    "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+    " AND column_type LIKE '%%mariadb-5.3%%' AND datetime_precision > 0"
 )
 _READABLE = (
     "SELECT 1 FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
@@ -70,11 +82,15 @@ def facts(
     """
     relays = told.get("log_replica_updates", told.get("log_slave_updates", "ON"))
     only, ignored = next(((row[2] or "", row[3] or "") for row in status), ("", ""))
-    engines, unreadable, cascades = {}, set(), {}
+    engines, unreadable, cascades, versioned, old = {}, set(), {}, set(), {}
     for table in tables:
         names = table.split(".", 1)
-        for name, engine in wire.rows(_TABLES, names):
+        for name, engine, table_type in wire.rows(_TABLES, names):
             engines[name] = engine or "nothing"
+            if "VERSIONED" in table_type:
+                versioned.add(name)
+            for column, definition in wire.rows(_OLD_TIMES, names):
+                old[name] = f"{quoted_name(column)} {definition.split('/*')[0].strip()}"
             if wire.rows(_READABLE, names):
                 unreadable.add(name)
             action = cascade_of(wire, name)
@@ -90,6 +106,8 @@ def facts(
         engines=engines,
         unreadable=frozenset(unreadable),
         cascades=cascades,
+        versioned=frozenset(versioned),
+        old_times=old,
         only=_names(only),
         ignored=_names(ignored),
         replicates_silently=is_replica and relays != "ON",
@@ -119,7 +137,8 @@ def key_of(wire: Wire, table: str) -> tuple[str, ...]:
     """
     keys: dict[str, list[Sequence[str]]] = {}
     for row in wire.rows(f"SHOW INDEX FROM {quoted(table)}"):
-        if int(row[1]) == 0:
+        # Of a hash of texts, the log has no key.
+        if int(row[1]) == 0 and (row[2] == "PRIMARY" or row[10] != "HASH"):
             keys.setdefault(row[2], []).append(row)
     for name, parts in keys.items():
         # Of each part: its column, how much of that counts if not all, and whether it may be null.
@@ -137,6 +156,11 @@ class At(NamedTuple):
     """None where the log ends there."""
     kind: int = 0
     """Of the event, as its server numbers them."""
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no transaction goes on there."""
+        return self.event is None or isinstance(self.event, Gtid) or self.kind in _BETWEEN
 
 
 def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
@@ -165,6 +189,30 @@ def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
         if born is None:
             raise
         return At(born, None)
+
+
+def is_between(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> bool:
+    """Whether an event begins at a place, and is of no transaction that began before.
+
+    Raises:
+        SqlFault
+        SinkPipelineError: SourceUnreachable.
+    """
+    try:
+        with contextlib.closing(connect()) as wire:
+            return at_place(wire, place.file, place.offset, has_checksums=has_checksums).is_between
+    except NotUnderstood:
+        return False
+    except SqlFault as fault:
+        if not fault.is_of_the_log:
+            raise
+        return False
+
+
+def born(connect: Connect, file: str, *, has_checksums: bool) -> int:
+    """When a file was begun. SqlFault, SinkPipelineError: SourceUnreachable."""
+    with contextlib.closing(connect()) as wire:
+        return at_place(wire, file, binlog.BEGIN, has_checksums=has_checksums).born
 
 
 def clock(wire: Wire, commit: int) -> End:

@@ -63,8 +63,7 @@ class Reader:
         self._wire: Wire | None = None
         self._side = self.connected()
         [(self.user,)] = self._side.rows("SELECT current_user()")
-        self._expires_s = 0
-        self._logs_cascades = False
+        self.logs_cascades = False
         self._beyond = 0
         """How many looks in a row have seen an end before the position."""
 
@@ -81,8 +80,9 @@ class Reader:
         """Raises SinkPipelineError: also SourceUnsuitable."""
         with self._told():
             found = self.dialect.facts(self._side, self.settings.tables)
-            self._expires_s = look.expires_s(self._side)
-        self._logs_cascades = found.logs_cascades
+            # Until something was read, the position is as old as this.
+            self._read_at = look.clock(self._side, 0).clock // 1000
+        self.logs_cascades = found.logs_cascades
         check_suitable(found, self.where)
         for error in unlogged(found, self.settings.tables, self.where):
             raise error
@@ -137,6 +137,7 @@ class Reader:
         with self._told():
             seen = self.dialect.files(self._side, self.where)
             end = look.clock(self._side, seen.end.commit)
+            expires_s = look.expires_s(self._side)
         # What it has handed out is not in its log any more: whoever asks again is told what has happened.
         self._beyond = self._beyond + 1 if end.commit < place.commit else 0
         if self._beyond > 1 and isinstance(place, BinlogPosition):
@@ -148,7 +149,7 @@ class Reader:
             "retainedBytes": None,
             "safeBytes": None,
             "timeline": None,
-            "atRisk": at_risk(behind, self._read_at, end.clock // 1000, self._expires_s),
+            "atRisk": at_risk(behind, self._read_at, end.clock // 1000, expires_s),
         }
         return Look(end=end, told=told, state=seen)
 
@@ -180,7 +181,8 @@ class Reader:
             wire.dump(start.file, start.offset, settings.server_id)
             while True:
                 for event in stream.events(wire.receive()):
-                    self.skipped, self.heard, self._read_at = stream.skipped, stream.heard, stream.read_at
+                    self.skipped, self.heard = stream.skipped, stream.heard
+                    self._read_at = stream.read_at or self._read_at
                     yield event
 
     def types(self, schema: str, table: str) -> Mapping[str, str]:
@@ -190,7 +192,7 @@ class Reader:
 
     def cascade(self, table: str) -> str | None:
         """What a foreign key of a table does to its rows by itself, as it is now, and the server does not log."""
-        if self._logs_cascades:
+        if self.logs_cascades:
             return None
         try:
             return look.cascade_of(self._side, table)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from sinkpipeline.changes.binlog.held import Held
 from sinkpipeline.changes.binlog.payload import expanded
+from sinkpipeline.changes.binlog.statements import Statements
 from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.ports import Begun, Ended, Event, Heard
 from sinkpipeline.core.changes import binlog
@@ -36,7 +37,7 @@ from sinkpipeline.core.changes.binlog_events import (
     TableMap,
     Xid,
 )
-from sinkpipeline.core.changes.binlog_statements import alters, bare, cascade, changes_rows, emptied, ends, opens
+from sinkpipeline.core.changes.binlog_statements import ends, opens
 from sinkpipeline.core.changes.binlog_values import NotServed
 from sinkpipeline.core.changes.pgoutput import NotUnderstood, Truncate
 from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, is_mark, noted, parse_binlog
@@ -67,6 +68,7 @@ class Stream:
         self.read_at: int | None = None
         """When the newest event was logged, in Unix seconds."""
         self._tables = tables
+        self._statements = Statements(tables)
         self._writer = writer
         self._start = start
         self._number = start.number
@@ -103,8 +105,10 @@ class Stream:
         head = binlog.head(data)
         said = binlog.parse(data, head, has_checksums=self._has_checksums)
         match said:
-            case Format(has_checksums, born):
+            case Format(has_checksums, born, is_start):
                 self._has_checksums, self._born = has_checksums, born
+                if is_start:
+                    self._statements.forget_sessions()
                 if not self._start.is_born(self._number, born):
                     raise AnotherLog(f"file {self._number} was begun at another time than the one that was read")
             case Rotate(file, offset):
@@ -265,24 +269,18 @@ class Stream:
 
     def _asked(self, said: Query) -> Iterator[Event]:
         """A statement that is logged as text."""
-        table = emptied(said)
+        said = self._statements.read(said)
+        table = self._statements.emptied(said)
         if table is not None:
             yield from self._emptied(*table)
             return
-        if changes_rows(said) and (name := self._tables.mentioned(said.text)) is not None:
-            raise NotServed(
-                f"transaction {self._gtid} has a statement that changes rows, perhaps of table {name}, and the log has "
-                f"not these rows: {' '.join(bare(said).split()[:3])} ...",
-                "run SET GLOBAL binlog_format = 'ROW', and end the session that has set it otherwise",
-            )
-        if cascade(said.text) is not None or (alters(said) and self._tables.mentioned(said.text) is not None):
-            self._tables.check_cascades()
+        self._statements.check(said, self._gtid)
         how = ends(said)
         if how in ("ROLLBACK", "SAVEPOINT") and self._is_ours:
             raise NotServed(
                 f"transaction {self._gtid} was rolled back, and is logged with changes of table {self._is_ours}, as it "
-                "has also changed a table that can't roll back",
-                "store all tables of one transaction by InnoDB",
+                "has also changed a table that can't roll back, or made a temporary one",
+                "store all tables of one transaction by InnoDB, and make temporary tables before it begins",
             )
         if how in ("COMMIT", "ROLLBACK"):
             yield self._ended()

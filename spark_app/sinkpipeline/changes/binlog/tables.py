@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from sinkpipeline.core.changes import binlog_rows
@@ -17,10 +17,15 @@ from sinkpipeline.core.changes.values import Writer
 
 _STRING = 254
 _WIDTHS = (4, 16)
+_HASH = re.compile(r"DB_ROW_HASH_\d+")
 
 
 class Server(Protocol):
     """Says how a table is now."""
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether it logs what a foreign key changes by itself."""
 
     def types(self, schema: str, table: str) -> Mapping[str, str]:
         """Of each column; none where the user may not see it."""
@@ -60,6 +65,8 @@ class Tables:
         self._open: dict[int, str] = {}
         """Those of the statement, by the numbers that it gives them."""
         self._readers: dict[str, list[Read]] = {}
+        self._shown: dict[str, list[int] | None] = {}
+        """Which columns of each are told; None: all."""
         self._keys: dict[int, tuple[str, ...]] = {}
         # A name in backticks has each of its own twice.
         tables = {name: name.split(".", 1)[1] for name in names}
@@ -80,8 +87,9 @@ class Tables:
         Raises:
             NotServed, NotUnderstood
         """
-        name = ".".join(binlog_rows.name_of(told.body))
-        if name not in self._wanted:
+        schema, table = binlog_rows.name_of(told.body)
+        name = f"{schema}.{table}"
+        if name not in self._wanted or "." in schema:
             self._open.pop(told.number, None)
             return
         self._open[told.number] = name
@@ -109,6 +117,10 @@ class Tables:
         number = self._wanted[name]
         self._keys[number] = tuple(table.columns[at].name for at in table.key)
         self._readers[name] = readers
+        # Of a key that is a hash of texts, MariaDB logs that.
+        shown = [at for at, each in enumerate(table.columns) if not _HASH.fullmatch(each.name)]
+        self._shown[name] = None if len(shown) == len(columns) else shown
+        columns = [columns[at] for at in shown]
         # Whatever of the old row is logged is told.
         writer.relation(Relation(number, table.schema, table.name, "f", tuple(columns)))
 
@@ -131,7 +143,11 @@ class Tables:
             NotServed, NotUnderstood
         """
         number = self._wanted[name]
-        for row, after in binlog_rows.rows(event, self._readers[name]):
+        shown = self._shown[name]
+        for whole, whole_after in binlog_rows.rows(event, self._readers[name]):
+            row, after = whole, whole_after
+            if shown is not None:
+                row, after = [whole[at] for at in shown], whole_after and [whole_after[at] for at in shown]
             match event.op:
                 case "c":
                     if UNCHANGED in row:
@@ -147,11 +163,11 @@ class Tables:
 
     def emptied(self, schema: str, table: str, writer: Writer) -> int | None:
         """The number of a table that was emptied, by which `writer` knows it; None where it is none of ours."""
-        name = f"{schema}.{table}"
-        if self._folds and name not in self._wanted:
-            name = next((each for each in self._wanted if each.lower() == name.lower()), name)
-        number = self._wanted.get(name)
-        if number is not None and name not in self._bodies:
+        name = self.wanted(schema, table)
+        if name is None:
+            return None
+        number = self._wanted[name]
+        if name not in self._bodies:
             writer.relation(Relation(number, name.split(".", 1)[0], name.split(".", 1)[1], "f", ()))
         return number
 
@@ -166,9 +182,33 @@ class Tables:
             if action is not None:
                 raise NotServed(cascading(name, action), UNCASCADE)
 
-    def mentioned(self, statement: str) -> str | None:
-        """A table of ours that a statement may be about."""
-        return next((name for name, found in self._mentions.items() if found.search(statement)), None)
+    def mentioned(self, statement: str, but: Collection[tuple[str, str]] = ()) -> str | None:
+        """A table of ours that a statement may be about; `but`: those that hide the tables of their names."""
+        hidden = {self.wanted(*each) for each in but}
+        found = (name for name, mention in self._mentions.items() if mention.search(statement))
+        return next((name for name in found if name not in hidden), None)
+
+    def wanted(self, schema: str, table: str) -> str | None:
+        """The name of a table, if it is one of ours."""
+        name = f"{schema}.{table}"
+        if "." in schema:
+            # Where a database has a dot in its name, another one may have a table whose name looks like both.
+            return None
+        if name not in self._wanted and self._folds:
+            return next((each for each in self._wanted if each.lower() == name.lower()), None)
+        return name if name in self._wanted else None
+
+    def forget(self) -> None:
+        """How the tables are is learned anew where they come next."""
+        self._bodies.clear()
+
+    @property
+    def logs_cascades(self) -> bool:
+        return self._server.logs_cascades
+
+    def decode_of(self, collation: int | None) -> Decode | None:
+        """How a text of this collation is read; None where nothing is known of it."""
+        return None if collation is None else self._decodes.get(collation)
 
 
 def _may_be_special(column: LoggedColumn) -> bool:

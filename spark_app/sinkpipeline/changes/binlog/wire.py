@@ -153,7 +153,7 @@ class Wire:
             raise SinkPipelineError(
                 Reason.SOURCE_UNSUITABLE,
                 f"{self._where} has a text that is none: {error}",
-                "look for half a surrogate in columns of ucs2, utf16 or utf32, and correct it",
+                "look for half a surrogate (U+D800 to U+DFFF) in columns of text, and correct it",
             ) from error
 
     def literal(self, text: str) -> str:

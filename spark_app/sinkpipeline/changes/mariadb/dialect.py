@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sinkpipeline.changes.binlog import look
-from sinkpipeline.changes.binlog.dialect import Connect
-from sinkpipeline.changes.binlog.wire import Wire
-from sinkpipeline.core.changes.binlog import BEGIN
+from sinkpipeline.changes.binlog.look import Connect
+from sinkpipeline.changes.binlog.wire import OutOfEvents, Wire
+from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
+from sinkpipeline.core.changes.binlog_events import Format, Gtid, Rotate
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, BinlogKind
-from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
+from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, parse_binlog
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _PLACE: Final = "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
 
@@ -45,22 +47,63 @@ class MariadbDialect:
         if place is None or found.size_of(place.number) is None:
             return found
         has_checksums = look.has_checksums(wire)
-        with contextlib.closing(connect()) as other:
-            return replace(found, born=look.at_place(other, place.file, BEGIN, has_checksums=has_checksums).born)
+        if not look.is_between(connect, place, has_checksums=has_checksums):
+            return replace(found, gtids=None)
+        return replace(found, born=look.born(connect, place.file, has_checksums=has_checksums))
 
     def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
         """Every reader begins at the GTID event."""
         _ = wire, connect
         return place
 
-    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect) -> BinlogPosition:
+    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect, *, begins: bool) -> BinlogPosition:
         """Without a lock: a transaction with a consistent snapshot has the place of the log by itself."""
-        _ = tables, connect
+        _ = tables
+        before = self._end(wire)
+        count = len(wire.rows("XA RECOVER")) if begins else 0
         wire.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         told = dict(wire.rows(_PLACE))
         found = parse_binlog(f"{told['Binlog_snapshot_file']}:{told['Binlog_snapshot_position']}")
+        # One that was prepared since may be committed by now: then only the log tells it.
+        if begins and (count or self._has_prepared(wire, connect, before, found)):
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE,
+                f"a snapshot waits for XA transactions that are prepared ({count} when it began): their rows are in "
+                "the log before it, and not in the tables",
+                "nothing if they end by themselves: the snapshot begins anew; else run XA RECOVER, and XA COMMIT or XA "
+                "ROLLBACK for each",
+            )
         [(gtids,)] = wire.rows("SELECT binlog_gtid_pos(%s, %s)", (found.file, found.offset))
         return found.moved(found.commit, 0, gtids or "")
+
+    @staticmethod
+    def _end(wire: Wire) -> BinlogPosition:
+        [(file, offset, *_)] = wire.rows("SHOW MASTER STATUS")
+        return parse_binlog(f"{file}:{offset}")
+
+    @staticmethod
+    def _has_prepared(wire: Wire, connect: Connect, begin: BinlogPosition, end: BinlogPosition) -> bool:
+        """Whether an XA transaction was prepared between two places of the log."""
+        if begin.commit >= end.commit:
+            return False
+        has_checksums = look.has_checksums(wire)
+        with contextlib.closing(connect()) as reading, contextlib.suppress(OutOfEvents):
+            reading.dump(begin.file, begin.offset)
+            number = begin.number
+            while True:
+                data = reading.receive()
+                head = binlog.head(data)
+                said = binlog.parse(data, head, has_checksums=has_checksums)
+                if isinstance(said, Format):
+                    has_checksums = said.has_checksums
+                elif isinstance(said, Rotate):
+                    number = parse_binlog(f"{said.file}:0").number
+                elif isinstance(said, Gtid) and head.is_in_log:
+                    if binlog_commit(number, head.start) >= end.commit:
+                        return False
+                    if said.is_prepared:
+                        return True
+        return False
 
 
 DIALECT: Final = MariadbDialect()

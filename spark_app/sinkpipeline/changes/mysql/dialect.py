@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sinkpipeline.changes.binlog import look
-from sinkpipeline.changes.binlog.dialect import Connect
+from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
 from sinkpipeline.core.changes.binlog import BEGIN, head
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
@@ -28,8 +28,6 @@ LOCK_S: Final = 5
 """Who writes into a table waits while a lock of it is waited for; so that is not waited for longer."""
 _TOUCH_S: Final = 1
 """Likewise: who alters a table waits for the lock that is held then, and is before us."""
-_BETWEEN: Final = frozenset({3, 4, 35})
-"""Events that no transaction has in it: a file ends, or begins."""
 _SYNTAX: Final = 1064
 _WAITED: Final = 1205
 
@@ -60,7 +58,7 @@ class MysqlDialect:
         has_checksums = look.has_checksums(wire)
         if place is None:
             end = found.end
-            return replace(found, gtids="", born=_born(connect, end.file, has_checksums=has_checksums))
+            return replace(found, gtids="", born=look.born(connect, end.file, has_checksums=has_checksums))
         if found.size_of(place.number) is None:
             return found
         return _judged(connect, found, place, has_checksums=has_checksums)
@@ -76,11 +74,13 @@ class MysqlDialect:
             # Whoever looks at the place says what is wrong with it.
             return place
 
-    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect) -> BinlogPosition:
+    def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect, *, begins: bool) -> BinlogPosition:
         """With a lock on the tables for a moment.
 
         Who changes them holds a lock until its transaction is in the log and committed; so between the two nothing is.
         """
+        # Whoever has prepared a transaction with one of them holds its lock, too.
+        _ = begins
         has_checksums = look.has_checksums(wire)
         with contextlib.closing(connect()) as locking:
             try:
@@ -99,7 +99,7 @@ class MysqlDialect:
             # That this is answered shows that the lock was there all the time.
             locking.rows("UNLOCK TABLES")
         found = parse_binlog(f"{file}:{offset}")
-        born = _born(connect, file, has_checksums=has_checksums)
+        born = look.born(connect, file, has_checksums=has_checksums)
         return found.moved(found.commit, 0, noted("", found.number, born))
 
 
@@ -144,14 +144,15 @@ def _judged(connect: Connect, found: Seen, place: BinlogPosition, *, has_checksu
         except SqlFault as fault:
             if _is_of_the_mode(fault):
                 # What was logged in another gtid_mode is not handed out: when the file was begun is what is left.
-                return replace(found, gtids=place.gtids, born=_born(connect, place.file, has_checksums=has_checksums))
+                return replace(
+                    found, gtids=place.gtids, born=look.born(connect, place.file, has_checksums=has_checksums)
+                )
             if not fault.is_of_the_log:
                 raise
             return found
+    is_there = at.is_between
     if place.gtids:
         is_there = isinstance(at.event, Gtid) and at.event.mark(offset) == place.gtids
-    else:
-        is_there = at.event is None or isinstance(at.event, Gtid) or at.kind in _BETWEEN
     if number != place.number:
         # That of the place's own file is not known.
         return replace(found, gtids=place.gtids if is_there and place.is_born(number, at.born) else None)
@@ -160,11 +161,6 @@ def _judged(connect: Connect, found: Seen, place: BinlogPosition, *, has_checksu
 
 def _is_of_the_mode(fault: SqlFault) -> bool:
     return "gtid_mode" in fault.text.lower()
-
-
-def _born(connect: Connect, file: str, *, has_checksums: bool) -> int:
-    with contextlib.closing(connect()) as wire:
-        return look.at_place(wire, file, BEGIN, has_checksums=has_checksums).born
 
 
 def _waited(fault: SqlFault, tables: Sequence[str]) -> SinkPipelineError | None:

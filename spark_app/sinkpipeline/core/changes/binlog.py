@@ -34,6 +34,7 @@ from sinkpipeline.core.changes.binlog_events import (
     length,
 )
 from sinkpipeline.core.changes.binlog_mysql import payload, tagged_gtid, uuid_gtid
+from sinkpipeline.core.changes.binlog_status import collation_of
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 
 BEGIN: Final = 4
@@ -50,6 +51,8 @@ _QUERY = struct.Struct("<IIBHH")
 _OF_LOADED: Final = 13
 """Bytes that a statement has which loads a file: which one, and where its name stands."""
 _PLACE = struct.Struct("<Q")
+_CREATED: Final = HEADER + 52
+"""Of a format: when the server was started, where it is the first one since."""
 
 
 def head(event: bytes) -> Head:
@@ -95,7 +98,7 @@ def parse(event: bytes, head_: Head, *, has_checksums: bool) -> Event:
 
 def _format(event: bytes, head_: Head) -> Format:
     # Behind the lengths of the headers of all kinds: how checksums are made, and one.
-    return Format(event[-_CRC - 1] == _CRC32, head_.timestamp)
+    return Format(event[-_CRC - 1] == _CRC32, head_.timestamp, any(event[_CREATED : _CREATED + 4]))
 
 
 def _rotate(event: bytes, _: Head) -> Rotate:
@@ -113,9 +116,11 @@ def _gtid(event: bytes, head_: Head) -> Gtid:
 
 
 def _query(event: bytes, head_: Head, more: int = 0) -> Query:
-    fields = _QUERY.unpack_from(event, HEADER)
-    size, at = fields[2], HEADER + _QUERY.size + more + fields[4]
-    return Query(event[at : at + size].decode(errors="replace"), _text(event[at + size + 1 :]), head_.is_of_session)
+    session, _, size, _, length_ = _QUERY.unpack_from(event, HEADER)
+    begin = HEADER + _QUERY.size + more
+    at = begin + length_
+    database, data = event[at : at + size].decode(errors="replace"), event[at + size + 1 :]
+    return Query(database, _text(data), head_.is_of_session, session, data, collation_of(event[begin:at]))
 
 
 def _text(data: bytes) -> str:

@@ -81,6 +81,10 @@ class Facts:
     """After how many writes the log is on the disk; 0: some time."""
     cascades: Mapping[str, str] = field(default_factory=dict)
     """By table, what a foreign key of it does to its rows by itself, such as ON DELETE CASCADE."""
+    versioned: frozenset[str] = frozenset()
+    """Tables of which the server keeps all rows that there ever were (MariaDB)."""
+    old_times: Mapping[str, str] = field(default_factory=dict)
+    """By table, a column of a time with a fraction as MariaDB 5.3 has stored it, with its type."""
     logs_cascades: bool = False
     """Whether rows that a foreign key changes are logged: by MySQL from 9.6 on, without innodb_native_foreign_keys."""
     row_value_options: str = ""
@@ -237,6 +241,17 @@ def unsuitable_tables(
             yield _unsuitable(
                 f"{where} has no table {table}, or the user may not see it",
                 f"create it, correct source.{facts.kind.name}.tables, or run GRANT SELECT on it",
+            )
+        elif table in facts.old_times:
+            yield _unsuitable(
+                f"table {table} of {where} has a column of a time with a fraction that is stored as by MariaDB 5.3, "
+                f"which the log does not say: {facts.old_times[table]}",
+                f"with mysql56_temporal_format on, run ALTER TABLE {quoted(table)} MODIFY {facts.old_times[table]}",
+            )
+        elif snapshot and table in facts.versioned:
+            yield _unsuitable(
+                f"table {table} of {where} is system-versioned: the log has its columns of time, a snapshot has not",
+                "write startingPosition: Now",
             )
         elif snapshot and engine.lower() != "innodb":
             yield _unsuitable(

@@ -55,6 +55,8 @@ class Format(NamedTuple):
     has_checksums: bool
     born: int
     """When the file was begun, in Unix seconds."""
+    is_start: bool = False
+    """Whether it is the first one since the server has started: no session of before is there any more."""
 
 
 class Rotate(NamedTuple):
@@ -95,7 +97,13 @@ class Query(NamedTuple):
     database: str
     text: str
     is_of_session: bool = False
-    """Whether it means something in its session alone, as where a table is temporary."""
+    """Whether what it means may depend on its session, as where a table is temporary."""
+    session: int = 0
+    """The number of its session; a server that starts begins anew with these."""
+    data: bytes = b""
+    """The text as it was sent."""
+    collation: int | None = None
+    """The number of one of the character set in which it was sent; None: nobody said it."""
 
 
 class Xid(NamedTuple):

@@ -57,10 +57,11 @@ def json_text(data: bytes) -> str:
         NotUnderstood, IndexError, struct.error, ValueError
     """
     # What INSERT IGNORE has made of nothing.
-    return _value(data[0], data, 1, 0) if data else "null"
+    # A part of a view is none of its bytes again: a document may have a million of parts.
+    return _value(data[0], memoryview(data), 1, 0) if data else "null"
 
 
-def _value(kind: int, data: bytes, at: int, depth: int) -> str:
+def _value(kind: int, data: memoryview, at: int, depth: int) -> str:
     if kind in _WHOLE:
         size, is_signed = _WHOLE[kind]
         return str(int.from_bytes(_exactly(data, at, size), "little", signed=is_signed))
@@ -81,7 +82,7 @@ def _value(kind: int, data: bytes, at: int, depth: int) -> str:
             raise NotUnderstood(f"a value of JSON of type {kind}")
 
 
-def _members(kind: int, data: bytes, depth: int) -> str:
+def _members(kind: int, data: memoryview, depth: int) -> str:
     if depth > _MOST_DEEP:
         raise NotUnderstood("a value of JSON that is too deep")
     width = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
@@ -107,14 +108,14 @@ def _members(kind: int, data: bytes, depth: int) -> str:
     return f"{{{', '.join(f'{key}: {value}' for key, value in zip(keys, values, strict=True))}}}"
 
 
-def _exactly(data: bytes, at: int, size: int) -> bytes:
-    found = data[at : at + size]
+def _exactly(data: memoryview | bytes, at: int, size: int) -> bytes:
+    found = bytes(data[at : at + size])
     if len(found) != size:
         raise NotUnderstood("a value of JSON that is cut off")
     return found
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
+def _length(data: memoryview, at: int) -> tuple[int, int]:
     """Seven bits a byte, the lowest first."""
     found = 0
     for number in range(5):

@@ -297,9 +297,9 @@ def encoded(data: bytes) -> str:
 def decoder(codec: str) -> Decode:
     """By Python's name of a character set."""
     if codec.startswith(("utf-16", "utf-32")):
-        # A server stores half a surrogate, too, which is no character.
+        # A server stores half a surrogate, too, which is no character; MariaDB also in UTF-8.
         return lambda data: data.decode(codec, "replace")
-    return _western if codec == "cp1252" else lambda data: data.decode(codec)
+    return _western if codec == "cp1252" else lambda data: data.decode(codec, "replace")
 
 
 def _western(data: bytes) -> str:
@@ -325,13 +325,22 @@ def _special(special: str) -> Read:
 
 def _inet(data: bytes) -> str:
     found = ipaddress.ip_address(data)
-    mapped = getattr(found, "ipv4_mapped", None)
-    return f"::ffff:{mapped}" if mapped is not None else str(found)
+    if not isinstance(found, ipaddress.IPv6Address):
+        return str(found)
+    # The server writes the last four bytes so where all before them are zero, or the mark of an IPv4 address.
+    head, last = data[:12], ipaddress.IPv4Address(data[12:])
+    if head == _MAPPED:
+        return f"::ffff:{last}"
+    return f"::{last}" if head == bytes(12) and any(data[12:14]) else str(found)
+
+
+_MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 def _uuid(data: bytes) -> str:
-    # Those of versions 1 to 5 are stored with the part last that changes first.
-    if data[6] & 0x80:
+    # Those of versions 1 to 5 are stored with the part last that changes first. So the version, which is not 0, stands
+    # in byte 8, and the variant in byte 6. As versions from 8 on look there like a variant, both are asked.
+    if data[6] & 0x80 and 0 < data[8] <= 0x80:  # noqa: PLR2004 - as the server asks
         data = data[12:16] + data[10:12] + data[8:10] + data[6:8] + data[:6]
     return str(uuid.UUID(bytes=data))
 
