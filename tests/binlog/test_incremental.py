@@ -53,6 +53,7 @@ def test_rows_beside_a_stream(lab: BinlogLab) -> None:
 
 
 @pytest.mark.parametrize("point", ["after-commit", "incremental-after-opening", "after-rows-before-progress"])
+@pytest.mark.thorough("another point", after=1)
 def test_one_that_is_killed_goes_on_behind_its_last_row(lab: BinlogLab, point: str) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 5_000)
@@ -84,6 +85,7 @@ def test_a_table_that_is_added_later_comes_with_its_rows(lab: BinlogLab) -> None
     assert max(keys_read(lab).values()) == 1
 
 
+@pytest.mark.thorough("tests/changes/test_incremental has it")
 def test_with_now_a_table_that_is_added_comes_without_its_rows(lab: BinlogLab) -> None:
     lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a')")
     lab.live()
@@ -94,6 +96,7 @@ def test_with_now_a_table_that_is_added_comes_without_its_rows(lab: BinlogLab) -
     assert [each.told.op for each in lab.found()] == ["c"], "it was added before rows were asked for"
 
 
+@pytest.mark.thorough("tests/changes/test_incremental has it")
 def test_a_table_that_is_not_there_yet_has_no_rows_to_read(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
     lab.live(database=BESIDE)
@@ -152,7 +155,7 @@ _KEYS = (
 )
 
 
-@pytest.mark.parametrize("composite", [False, True], ids=["alone", "in the middle"])
+@pytest.mark.parametrize("composite", [True, pytest.param(False, marks=pytest.mark.thorough("simpler"))])
 @BOTH
 def test_keys_of_every_type_are_read_in_chunks(
     lab: BinlogLab, composite: bool, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +186,7 @@ def test_keys_of_every_type_are_read_in_chunks(
         assert sum(each.told.table.endswith(".u") for each in lab.found()) == 9
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough("other chances"))])
 @BOTH
 def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small chunks, snapshots of a moment, and few keys that are remembered."""
@@ -208,7 +211,9 @@ def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypat
     assert check(lab, "orders", "items") > 500
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "kind", ["mysql", pytest.param("mariadb", marks=pytest.mark.thorough("nothing to wait for"))], indirect=True
+)
 def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 100)

@@ -380,7 +380,7 @@ def prepare_xa(lab: BinlogLab) -> None:
 
 
 @pytest.mark.parametrize("point", ["stage-after-meta", "snapshot-before-complete"])
-@BOTH
+@pytest.mark.thorough("another moment", after=1)
 def test_an_xa_transaction_that_is_prepared_before_a_snapshot_is_waited_for(own: BinlogLab, point: str) -> None:
     """A first start has looked for them before; one that begins a snapshot anew never has."""
     lab = BinlogLab(own.server, own.servers, own.directory)
@@ -423,6 +423,7 @@ def test_one_that_is_prepared_and_committed_while_a_snapshot_begins(own: BinlogL
             reader.dialect.snapshot(wire, [f"{lab.name}.orders"], reader.connected, begins=True)
 
 
+@pytest.mark.thorough("validate is in make test")
 def test_start_from_the_middle_of_a_transaction(own: BinlogLab) -> None:
     """It is refused before anything is noted, so that a corrected one counts."""
     begin = own.end()

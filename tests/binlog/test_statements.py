@@ -152,6 +152,7 @@ AS_TEXT: Final = (
 
 
 @pytest.mark.parametrize("text", AS_TEXT)
+@pytest.mark.thorough("tests/unit/test_binlog has their texts", after=1)
 @BOTH
 def test_a_statement_as_text_is_noticed(lab: BinlogLab, text: str) -> None:
     if lab.kind == "mysql" and not text.startswith(("--", "DROP")):
@@ -179,7 +180,6 @@ def test_a_statement_that_only_names_a_table_stops_nothing(lab: BinlogLab) -> No
     lab.check_tables("orders")
 
 
-@BOTH
 def test_statements_are_in_the_character_set_of_their_session(lab: BinlogLab) -> None:
     lab.tables = ("заказы",)
     lab.sql("CREATE TABLE заказы (id int PRIMARY KEY)", "INSERT INTO заказы VALUES (1)")
@@ -195,7 +195,6 @@ def test_statements_are_in_the_character_set_of_their_session(lab: BinlogLab) ->
     assert lab.refusal().reason is Reason.SOURCE_UNSUITABLE
 
 
-@BOTH
 def test_a_cascade_that_is_gone_before_it_is_read(lab: BinlogLab) -> None:
     lab.sql(ORDERS, "CREATE TABLE parents (id bigint PRIMARY KEY)")
     lab.live()
@@ -213,7 +212,6 @@ def test_a_cascade_that_is_gone_before_it_is_read(lab: BinlogLab) -> None:
     assert "ON DELETE CASCADE" in str(lab.refusal())
 
 
-@BOTH
 def test_a_database_whose_name_has_a_dot(lab: BinlogLab) -> None:
     lab.sql("CREATE TABLE `my.orders` (id int PRIMARY KEY)", f"CREATE DATABASE `{lab.name}.my`")
     lab.tables = ("my.orders",)

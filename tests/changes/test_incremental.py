@@ -60,6 +60,7 @@ def test_rows_beside_a_stream(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("point", ["after-commit", "incremental-after-opening", "after-rows-before-progress"])
+@pytest.mark.thorough("another point", after=1)
 def test_one_that_is_killed_goes_on_behind_its_last_row(lab: Lab, point: str) -> None:
     lab.sql(ORDERS)
     lab.watch()
@@ -139,7 +140,7 @@ def test_keys_of_every_type_are_read_in_chunks(lab: Lab, monkeypatch: pytest.Mon
     assert max(keys_read(lab).values()) == 1
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough("other chances"))])
 def test_under_load_with_ends_at_any_commit(lab: Lab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small chunks, snapshots of a moment, and few keys that are remembered."""
     monkeypatch.setattr(reading, "CHUNK", 100)

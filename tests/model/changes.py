@@ -24,7 +24,8 @@ from model import clients
 from model.broker import Broker
 from model.judge import Violation
 from model.scheduler import Fate, Process, Scheduler, Thread
-from sinkpipeline.changes.postgresql import exported, reader, rows
+from sinkpipeline.changes import incremental
+from sinkpipeline.changes.postgresql import beside, exported, reader, rows
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
@@ -104,6 +105,8 @@ class Server:
     lost: list[list[Committed]] = field(default_factory=list)
     """The logs of earlier timelines."""
     on_confirm: Callable[[int], None] = lambda _: None
+    tells_by_itself: bool = False
+    """Whether it tells where its log ends without being asked, as servers do now and then."""
     snapshots: dict[str, tuple[Wire, int]] = field(default_factory=dict)
     """By name, who keeps each, and of which moment it is."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -118,9 +121,10 @@ class Server:
         if changes:
             self.log.append(Committed(lsn, self.end, changes, next(self._numbers)))
 
-    def remove(self, rows: int) -> None:
-        """Deletes the oldest ones."""
-        removed = tuple(sorted(table_of(self.log, (self.end, 0)))[:rows])
+    def remove(self, rows: int, *, newest: bool = False) -> None:
+        """Deletes the oldest ones, or the newest."""
+        there = sorted(table_of(self.log, (self.end, 0)))
+        removed = tuple(there[-rows:] if newest else there[:rows])
         if removed:
             self.log.append(Committed(self.end, self.end + 5, len(removed), next(self._numbers), removed))
             self.end += 5
@@ -167,6 +171,13 @@ class Server:
         # The server writes a record of what runs at the moment.
         self.end += 5
         self.slot = self.saved = self.end
+        name = f"snapshot-{next(self._numbers)}"
+        self.snapshots[name] = (wire, self.end)
+        return self.end, name
+
+    def export_beside(self, wire: Wire) -> tuple[int, str]:
+        """Likewise, of a slot that is gone with its connection."""
+        self.end += 5
         name = f"snapshot-{next(self._numbers)}"
         self.snapshots[name] = (wire, self.end)
         return self.end, name
@@ -252,6 +263,9 @@ class Wire:
         if self.server.reader is self:
             self.server.reader = None
 
+    def rows(self, _statement: str) -> list[tuple[Any, ...]]:
+        return []
+
     def stream(self, _slot: str, _publication: str) -> None:
         ask("stream", lambda: self.server.begin(self))
 
@@ -271,7 +285,7 @@ class Wire:
             told.insert(len(told) // 2, _keepalive(following.end))
             self._messages += told
             self.next_at = following.end
-        elif self._wanted:
+        elif self._wanted or (server.tells_by_itself and server.end > self.next_at):
             self._wanted = 0
             self._messages.append(_keepalive(server.end))
             self.next_at = max(self.next_at, server.end)
@@ -314,6 +328,10 @@ class _Look:
     @staticmethod
     def tables(_wire: Wire, _publication: str) -> tuple[Any, ...]:
         return ()
+
+    @staticmethod
+    def published(_wire: Wire, _publication: str) -> dict[str, str]:
+        return {"public.t": "public.t"}
 
     @staticmethod
     def seen(wire: Wire, _slot: str, _publication: str) -> Seen:
@@ -364,6 +382,10 @@ class Copying:
         return ask("create", lambda: wire.server.export(wire))
 
     @staticmethod
+    def export_temporary(wire: Wire, _name: str) -> tuple[int, str]:
+        return ask("create", lambda: wire.server.export_beside(wire))
+
+    @staticmethod
     def drop_slot(wire: Wire, _name: str, state: SlotState) -> None:
         ask("drop", lambda: wire.server.drop(state))
 
@@ -399,6 +421,27 @@ class Copying:
             yield b"%d\n" % row
 
 
+class Opening:
+    """In place of a thread: who asks for a snapshot has it at once."""
+
+    def __init__(self, kind: Any, database: Any, table: str) -> None:
+        self._made: Any = None
+        self._error: SinkPipelineError | None = None
+        try:
+            self._made = kind.copy_table(database, table)
+        except SinkPipelineError as error:
+            self._error = error
+
+    def taken(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._made
+
+    def leave(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+
 @contextlib.contextmanager
 def read_from_the_model() -> Iterator[None]:
     with (
@@ -406,6 +449,14 @@ def read_from_the_model() -> Iterator[None]:
         mock.patch.object(exported, "copying", Copying),
         mock.patch.object(rows, "CHUNK", 2),
         mock.patch.object(rows, "copying", Copying),
+        mock.patch.object(beside, "Wire", Wire),
+        mock.patch.object(beside, "copying", Copying),
+        mock.patch.object(beside, "look", _Look),
+        mock.patch.object(incremental, "Opening", Opening),
+        mock.patch.object(incremental, "SITTING_S", 2.0),
+        # One chunk at a time.
+        mock.patch.object(incremental, "_STRETCH_S", -1.0),
+        mock.patch.object(incremental, "MOST_TOUCHED", 4),
         mock.patch.object(reader, "copying", Copying),
         mock.patch.object(reader, "Wire", Wire),
         mock.patch.object(reader, "look", _Look),
@@ -447,7 +498,7 @@ class Driver:
             self.process.over = True
 
     def _one_life(self) -> None:
-        settings = _settings(self._run, takes_over=not self._claimed, snapshot=self._world.has_snapshot)
+        settings = _settings(self._run, takes_over=not self._claimed, world=self._world)
         try:
             Stage(settings, self._say, self.stop).run()  # type: ignore[arg-type]
         except SinkPipelineError as error:
@@ -460,7 +511,7 @@ class Driver:
             self.error = None
 
 
-def _settings(run: str, *, takes_over: bool, snapshot: bool) -> StageSettings:
+def _settings(run: str, *, takes_over: bool, world: ChangesWorld) -> StageSettings:
     return StageSettings(
         id=SinkId("i", "changes"),
         owner=Owner(cluster="file", name="model"),
@@ -473,7 +524,8 @@ def _settings(run: str, *, takes_over: bool, snapshot: bool) -> StageSettings:
             connection=Database(servers="model:5432", database="d", user="r"),
             publication=Publication(name="p"),
             slot=Slot(name=SLOT),
-            snapshot=snapshot,
+            snapshot=world.has_snapshot and not world.is_incremental,
+            incremental=world.is_incremental,
             idle_advance_s=2.0,
         ),
         cuts=_CUTS,
@@ -486,6 +538,7 @@ class ChangesWorld:
     """A broker, a server, drivers, and a judge who reads off the logs without the product's code."""
 
     has_snapshot = False
+    is_incremental = False
 
     def __init__(self) -> None:
         self.broker = Broker(marker_delay_s=0.0)
@@ -677,6 +730,58 @@ class SnapshotWorld(ChangesWorld):
         return {row for *_, op, row in self.changes() if op != "d"} >= table_of(self.server.log, (1 << 60, 0))
 
 
+class IncrementalWorld(SnapshotWorld):
+    """The same, where stages read the rows beside the stream."""
+
+    is_incremental = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server.tells_by_itself = True
+
+    @override
+    def wrong(self) -> str | None:
+        progress, start = self.told()
+        changes = self.changes()
+        if progress is None:
+            return "changes are in the topic, and no progress" if changes else None
+        if any(one[:2] >= two[:2] for one, two in pairwise(changes)):
+            return f"the topic is out of order: {changes}"
+        at = (_lsn(progress["pos"][0]), progress["pos"][1])
+        faults = [self._wrong_of(log, changes, start, at, "incremental" in progress) for log in self._logs()]
+        return None if None in faults else faults[0]
+
+    def _logs(self) -> list[list[Committed]]:
+        return [self.server.log, *self.server.lost]
+
+    def _wrong_of(
+        self,
+        log: list[Committed],
+        changes: list[tuple[int, int, str, int]],
+        start: int,
+        at: tuple[int, int],
+        goes_on: bool,
+    ) -> str | None:
+        stream = [each for each in changes if each[2] != "r"]
+        expected = [each for one in log if one.lsn >= start for each in one.rows if each[:2] < at]
+        if stream != expected:
+            return f"the progress is {at}, and the stream has {stream}, not {expected}"
+        rows: set[int] = set()
+        for lsn, _, op, row in changes:
+            if op == "r" and row not in table_of(log, (lsn + 1, 0)):
+                return f"row {row} is read at {lsn}, where it is not there: {changes}"
+            rows = rows - {row} if op == "d" else rows | {row}
+        if not goes_on and rows != table_of(log, at):
+            return f"all rows are read, up to {at}, and the topic has {rows}, not {table_of(log, at)}: {changes}"
+        return None
+
+    @override
+    def _is_complete(self) -> bool:
+        progress, _ = self.told()
+        last = self.server.log[-1].end if self.server.log else 0
+        return progress is not None and "incremental" not in progress and _lsn(progress["pos"][0]) >= last
+
+
 def _lsn(text: str) -> int:
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
@@ -741,7 +846,8 @@ class Script:
             self._world.server.commit(changes)
 
     def _remove(self) -> None:
-        self._world.server.remove(self._draw(st.integers(1, 3)))
+        newest = self._world.is_incremental and self._draw(st.booleans())
+        self._world.server.remove(self._draw(st.integers(1, 3)), newest=newest)
 
     def _go_on(self) -> None:
         seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))
@@ -809,10 +915,17 @@ class Script:
             self._world.justified |= {Reason.SOURCE_DATA_LOST}
 
 
-def play(draw: Callable[[st.SearchStrategy[Any]], Any], steps: int = 12, *, snapshot: bool = False) -> None:
-    """One run; with a `snapshot`, or of the stream alone."""
+WORLDS: dict[str, type[ChangesWorld]] = {
+    "stream": ChangesWorld,
+    "snapshot": SnapshotWorld,
+    "incremental": IncrementalWorld,
+}
+
+
+def play(draw: Callable[[st.SearchStrategy[Any]], Any], steps: int = 12, *, of: str = "stream") -> None:
+    """One run, in the world of this name."""
     with read_from_the_model():
-        world = SnapshotWorld() if snapshot else ChangesWorld()
+        world = WORLDS[of]()
         try:
             Script(world, draw).play(steps)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -15,12 +16,16 @@ from model.changes import Copying as ModelCopying
 from model.changes import play, table_of
 from model.exploring import LONGER
 from model.judge import Violation
+from sinkpipeline.changes import incremental as changes_incremental
 from sinkpipeline.changes import snapshot as changes_snapshot
 from sinkpipeline.changes.claim import Claim
+from sinkpipeline.changes.incremental import Incremental
 from sinkpipeline.changes.life import Life
+from sinkpipeline.changes.ports import Read
 from sinkpipeline.changes.postgresql import exported as changes_exported
 from sinkpipeline.changes.postgresql import kind as changes_kind
 from sinkpipeline.changes.postgresql import start as changes_start
+from sinkpipeline.changes.postgresql.beside import TableExport
 from sinkpipeline.changes.postgresql.reader import Reader, _Stream
 from sinkpipeline.changes.snapshot import Copying, TakingBack
 from sinkpipeline.core.changes import beginning
@@ -36,7 +41,7 @@ Patch = contextlib.AbstractContextManager[Any]
 
 
 def explore(
-    runs: int, phases: tuple[Phase, ...] = tuple(Phase), *, snapshot: bool = False, with_seed: int | None = None
+    runs: int, phases: tuple[Phase, ...] = tuple(Phase), *, of: str = "stream", with_seed: int | None = None
 ) -> None:
     """Tries the same runs every time, unless MODEL_LONGER says otherwise."""
 
@@ -51,7 +56,7 @@ def explore(
     )
     @given(st.data())
     def run(data: st.DataObject) -> None:
-        play(data.draw, snapshot=snapshot)
+        play(data.draw, of=of)
 
     if with_seed is not None:
         run = seed(with_seed)(run)
@@ -65,7 +70,12 @@ def test_a_stage_keeps_its_word(runs: int) -> None:
 
 @pytest.mark.parametrize("runs", [20, pytest.param(250, marks=pytest.mark.thorough("more of the same runs"))])
 def test_a_snapshot_keeps_its_word(runs: int) -> None:
-    explore(runs, snapshot=True)
+    explore(runs, of="snapshot")
+
+
+@pytest.mark.parametrize("runs", [60, pytest.param(1000, marks=pytest.mark.thorough("more of the same runs"))])
+def test_rows_beside_the_stream_keep_its_word(runs: int) -> None:
+    explore(runs, of="incremental")
 
 
 def _lsn_alone() -> Patch:
@@ -147,9 +157,9 @@ def _history_is_not_compared() -> Patch:
 def _slot_before_it_is_announced() -> Patch:
     announce = Claim.announce
 
-    def late(self: Claim, claimed: Any, source: Any, first: Any = None) -> None:
+    def late(self: Claim, claimed: Any, source: Any, first: Any = None, tables: Any = None) -> None:
         if first is not None or claimed.progress.exists:
-            announce(self, claimed, source, first)
+            announce(self, claimed, source, first, tables)
 
     return mock.patch.object(Claim, "announce", late)
 
@@ -246,6 +256,68 @@ OF_SNAPSHOTS: list[Callable[[], Patch]] = [
 ]
 
 
+def _touched_rows_are_read() -> Patch:
+    return mock.patch.object(Incremental, "touch", return_value=None)
+
+
+def _rows_do_not_wait_for_their_place() -> Patch:
+    make = TableExport.__init__
+
+    def at_once(self: TableExport, settings: Any, name: str) -> None:
+        make(self, settings, name)
+        self.start = LogPosition(1)
+
+    return mock.patch.object(TableExport, "__init__", at_once)
+
+
+def _rows_beside_are_of_another_moment() -> Patch:
+    return mock.patch.object(ModelCopying, "rows", lambda wire: table_of(wire.server.log, (wire.server.end, 0)))
+
+
+def _a_row_is_passed_over_after_an_end() -> Patch:
+    sitting = Incremental._sitting
+
+    def beyond(self: Incremental, left: Any) -> Any:
+        after = (str(int(left.after[0]) + 1),) if left.after else ()
+        return sitting(self, replace(left, after=after))
+
+    return mock.patch.object(Incremental, "_sitting", beyond)
+
+
+def _keys_are_forgotten_under_a_snapshot() -> Patch:
+    touch = Incremental.touch
+
+    def forgetting(self: Incremental, event: Any) -> None:
+        touch(self, event)
+        if len(self._touched) > changes_incremental.MOST_TOUCHED:
+            self._touched.clear()
+
+    return mock.patch.object(Incremental, "touch", forgetting)
+
+
+def _complete_with_its_last_but_one_row() -> Patch:
+    rows = Incremental.rows
+
+    def early(self: Incremental, reached: int) -> Any:
+        found = rows(self, reached)
+        if found is not None and found.changes and self.left is not None:
+            self.left = self.left.without_first
+            return Read(found.changes[:-1], is_last=True)
+        return found
+
+    return mock.patch.object(Incremental, "rows", early)
+
+
+OF_ROWS_BESIDE: list[Callable[[], Patch]] = [
+    _touched_rows_are_read,
+    _rows_do_not_wait_for_their_place,
+    _rows_beside_are_of_another_moment,
+    _a_row_is_passed_over_after_an_end,
+    _keys_are_forgotten_under_a_snapshot,
+    _complete_with_its_last_but_one_row,
+]
+
+
 SOONER: dict[Callable[[], Patch], int] = {
     _gap_is_not_looked_for: 2,
     _slot_is_not_looked_at_again: 4,
@@ -257,26 +329,32 @@ SOONER: dict[Callable[[], Patch], int] = {
 """Seeds whose first runs find what all runs find late. Where one does so no more, all runs are tried."""
 
 
-def search(mutation: Callable[[], Patch], *, snapshot: bool) -> None:
+def search(mutation: Callable[[], Patch], *, of: str) -> None:
     """Ends with the first run that fails."""
     if mutation in SOONER:
-        explore(60, (Phase.generate,), snapshot=snapshot, with_seed=SOONER[mutation])
-    explore(1500, (Phase.generate,), snapshot=snapshot)
+        explore(60, (Phase.generate,), of=of, with_seed=SOONER[mutation])
+    explore(1500, (Phase.generate,), of=of)
 
 
-def find(mutation: Callable[[], Patch], *, snapshot: bool) -> None:
+def find(mutation: Callable[[], Patch], *, of: str) -> None:
     with mutation(), pytest.raises(Violation) as found:
-        search(mutation, snapshot=snapshot)
+        search(mutation, of=of)
     assert "a bug" not in str(found.value), "this is a crash, and no consequence of the mutation"
 
 
 @pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
 @pytest.mark.parametrize("mutation", OF_SNAPSHOTS, ids=lambda each: each.__name__.strip("_"))
 def test_the_model_finds_of_snapshots(mutation: Callable[[], Patch]) -> None:
-    find(mutation, snapshot=True)
+    find(mutation, of="snapshot")
+
+
+@pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
+@pytest.mark.parametrize("mutation", OF_ROWS_BESIDE, ids=lambda each: each.__name__.strip("_"))
+def test_the_model_finds_of_rows_beside_the_stream(mutation: Callable[[], Patch]) -> None:
+    find(mutation, of="incremental")
 
 
 @pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.__name__.strip("_"))
 def test_the_model_finds(mutation: Callable[[], Patch]) -> None:
-    find(mutation, snapshot=False)
+    find(mutation, of="stream")

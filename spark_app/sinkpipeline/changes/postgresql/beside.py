@@ -43,7 +43,7 @@ class TableExport:
             before = self._table(side, name)
             maker = self._connected(stack, replication=True)
             maker.rows(_WAIT)
-            start, snapshot = copying.export_temporary(maker, f"sinkpipeline_{uuid.uuid4().hex}")
+            start, snapshot = copying.export_temporary(maker, f"sinkpipeline_{uuid.uuid4()}".replace("-", "_"))
             self._wire = self._connected(undo)
             read_at = copying.enter(self._wire, snapshot, [before])
             table = self._table(side, name)
