@@ -70,7 +70,6 @@ def test_one_that_is_killed_goes_on_behind_its_last_row(lab: BinlogLab, point: s
     assert max(keys_read(lab).values()) == 1
 
 
-@BOTH
 def test_a_table_that_is_added_later_comes_with_its_rows(lab: BinlogLab) -> None:
     lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     insert(lab, 0, 50)
@@ -156,7 +155,6 @@ _KEYS = (
 
 
 @pytest.mark.parametrize("composite", [True, pytest.param(False, marks=pytest.mark.thorough("simpler"))])
-@BOTH
 def test_keys_of_every_type_are_read_in_chunks(
     lab: BinlogLab, composite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +185,6 @@ def test_keys_of_every_type_are_read_in_chunks(
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough("other chances"))])
-@BOTH
 def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small chunks, snapshots of a moment, and few keys that are remembered."""
     monkeypatch.setattr(beside, "CHUNK", 100)
@@ -211,9 +208,8 @@ def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypat
     assert check(lab, "orders", "items") > 500
 
 
-@pytest.mark.parametrize(
-    "kind", ["mysql", pytest.param("mariadb", marks=pytest.mark.thorough("nothing to wait for"))], indirect=True
-)
+@pytest.mark.thorough("tests/changes/test_incremental has it; the server's lock is waited for, which takes long")
+@BOTH
 def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 100)

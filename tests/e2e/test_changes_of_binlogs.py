@@ -19,6 +19,7 @@ from support.app.command import BY_TASKS, App
 from support.changes.binlog import ORDERS, SERVERS, BinlogLab
 from support.changes.binlog_load import Load, insert
 from support.changes.lab import LOGICAL
+from support.changes.oracle import check_rows
 from support.runs.keeper import KEEPER
 from support.waiting import wait_until
 
@@ -74,7 +75,8 @@ def source_rows(lab: BinlogLab) -> list[tuple[Any, ...]]:
 
 @pytest.mark.spark
 @pytest.mark.thorough("starts Spark; tests/binlog has the stage, tests/spark/test_changes the rows")
-def test_a_table_follows_a_table(lab: BinlogLab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("begins", ["Snapshot", "IncrementalSnapshot"])
+def test_a_table_follows_a_table(lab: BinlogLab, begins: str, tmp_path: Path) -> None:
     logical = KEEPER.get("logical", lambda: LocalPostgresql(settings=LOGICAL))
     sink = {
         "name": "copy",
@@ -89,7 +91,7 @@ def test_a_table_follows_a_table(lab: BinlogLab, tmp_path: Path) -> None:
             "orderBy": "position.lsn",
         },
     }
-    app = App(tmp_path, following(lab, [sink]))
+    app = App(tmp_path, following(lab, [sink], startingPosition=begins))
     insert(lab, 0, 500, 60)
     dice = random.Random(1)
 
@@ -125,29 +127,35 @@ def test_a_table_follows_a_table(lab: BinlogLab, tmp_path: Path) -> None:
         assert source["position"].startswith(f"{lab.server.log}.0")
         assert driver.terminate() == 0, driver.stderr
     assert len(source_rows(lab)) > 1_000
-    assert lab.check_copy("orders") > 0
+    if begins == "Snapshot":
+        assert lab.check_copy("orders") > 0
+    else:
+        assert check_rows(lab.expected(), lab.found()) > 0
 
 
 def test_the_change_topic_is_enough(lab: BinlogLab, tmp_path: Path) -> None:
     """In `make test`: it needs no Spark, and has the command, its stage and its status on the real servers."""
-    document = following(lab, [], startingPosition="Now")
+    insert(lab, 50_000, 7)
+    document = following(lab, [], startingPosition="IncrementalSnapshot")
     document["spec"]["decode"] = {"format": "raw"}
     app = App(tmp_path, document)
     looked = app.call("validate", "-f", str(app.manifest))
     assert looked.returncode == 0, looked.stderr
     assert f"source: starts for the first time, at {lab.server.log}.000001:" in looked.stdout
+    assert f"source: reads the rows of {lab.name}.orders while the stream goes on" in looked.stdout
     with app.start() as driver:
         driver.eventually(lambda: app.status().get("source", {}).get("state") == "Running", "the stage reads")
         assert condition_of(app.status(), "Ready")["status"] == "True"
         insert(lab, 0, 100)
-        driver.eventually(lambda: app.status()["source"].get("changes", 0) >= 100, "all is read")
+        driver.eventually(lambda: app.status()["source"].get("changes", 0) >= 107, "all is read")
+        driver.eventually(lambda: "incrementalSnapshot" not in app.status()["source"], "and the rows that were there")
         assert not driver.jvm(), "there is no Spark"
         driver.kill()
     insert(lab, 1_000, 50)
     app.run_until_idle()
-    assert lab.check() == 150
+    assert check_rows(lab.expected(), lab.found()) == 7
     status = app.status()
-    assert (status["sinks"], status["phase"], status["source"]["changes"]) == ([], "Completed", 150)
+    assert (status["sinks"], status["phase"], status["source"]["changes"]) == ([], "Completed", 157)
     if lab.kind == "mariadb":
         lab.sql("SET GLOBAL server_id = 5")
     else:

@@ -147,6 +147,13 @@ def test_the_change_topic_is_enough(lab: OperatorLab, name: str) -> None:
             *("Running", "True NoErrors", "True Running", "False"),
             id="it reads the tables",
         ),
+        pytest.param(
+            SourceScript(
+                incremental={"table": "public.orders", "tablesWaiting": 3, "rows": 20_000, "waitsFor": "it is locked"}
+            ),
+            *("Running", "True NoErrors", "True Running", "False"),
+            id="it reads rows beside the stream",
+        ),
     ],
 )
 @pytest.mark.thorough("each state", after=1)
@@ -160,6 +167,12 @@ def test_each_state_of_a_stage(
     if source.snapshot is not None:
         lab.until_status(name, lambda seen: seen["source"].get("snapshot") == source.snapshot, "it is told")
         assert "snapshot   public.orders, 20,000 of about 31,000 rows" in shown_by_the_plugin(lab, name)
+    if source.incremental is not None:
+        told = source.incremental
+        lab.until_status(name, lambda seen: seen["source"].get("incrementalSnapshot") == told, "it is told")
+        shown = shown_by_the_plugin(lab, name)
+        assert "rows of    public.orders and 2 more tables: 20,000" in shown
+        assert "wait: it is locked" in shown
     found = {kind: lab.condition(name, kind) for kind in ("Ready", "Stalled", "SinksHealthy")}
     assert f"{found['Ready']['status']} {found['Ready']['reason']}" == ready
     assert (found["Stalled"]["status"], found["SinksHealthy"]["status"]) == (stalled, "True")

@@ -156,6 +156,19 @@ def test_a_snapshot_is_told_while_it_goes_on(script: Script) -> None:
     assert done.reached("0/20")
 
 
+def test_rows_beside_the_stream_are_told_while_they_come(script: Script) -> None:
+    beside = {"table": "public.a", "tablesWaiting": 2, "rows": 3, "waitsFor": "a transaction is open"}
+    runner = script.run(([{**CLAIMED, "incrementalSnapshot": beside}, COMMITTED], WAITS))
+    status = told(runner, lambda each: each.changes == 3).to_status()
+    assert (status["state"], status["incrementalSnapshot"]) == ("Running", beside)
+    assert not runner.report.reached("0/20"), "a run until all is delivered goes on"
+    runner.stop()
+    runner.join()
+    done = runner.report.heard({**COMMITTED, "incrementalSnapshot": None})
+    assert "incrementalSnapshot" not in done.to_status()
+    assert done.reached("0/20")
+
+
 def test_a_stage_that_was_killed_goes_on(script: Script) -> None:
     killed = "print('{\"event\": \"com', end='', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     runner = script.run(([], killed), ([CLAIMED, STATE], killed), ([CLAIMED, COMMITTED], WAITS))

@@ -84,6 +84,7 @@ SOURCE: Object = {
     "timeline": 1,
     "atRisk": "it holds much",
     "snapshot": {"phase": "Reading", "epoch": 0, "table": "a.b", "tablesDone": 0, "tables": 1, "rows": 5},
+    "incrementalSnapshot": {"table": "a.b", "tablesWaiting": 1, "rows": 5, "waitsFor": "it"},
     "circuit": {"openedAt": "2026-01-01T00:00:00Z", "configHash": "h"},
     "error": {"reason": "SourceUnreachable", "message": "the fact", "remedy": "the remedy"},
 }
@@ -213,7 +214,8 @@ def good(line: Line) -> bytes:
     now = timestamp(next(_seconds) * 1000)
     sink = {key: value for key, value in SINK.items() if key not in ("error", "circuit", "stillSince")}
     executors = {"registered": 1, "wanted": 2}
-    source = {key: value for key, value in SOURCE.items() if key not in ("error", "circuit", "atRisk", "snapshot")}
+    absent = ("error", "circuit", "atRisk", "snapshot", "incrementalSnapshot")
+    source = {key: value for key, value in SOURCE.items() if key not in absent}
     told = {**ANSWER, "now": now, "configHash": line.config_hash, "executors": executors, "sinks": [sink]}
     told["source"] = source
     return json.dumps(told).encode()

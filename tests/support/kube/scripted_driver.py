@@ -181,6 +181,7 @@ class ScriptedDriver:
             timeline=1 if has_slot else None,
             at_risk=told.at_risk,
             snapshot=told.snapshot,
+            incremental=told.incremental,
             error=None if told.error is None else _error(told.error),
         )
 

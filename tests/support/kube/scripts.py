@@ -69,6 +69,7 @@ class SourceScript:
     safe_bytes: int | None = None
     at_risk: str | None = None
     snapshot: Mapping[str, Any] | None = None
+    incremental: Mapping[str, Any] | None = None
     error: tuple[str, str, str] | None = None
     """Reason, message, remedy."""
 

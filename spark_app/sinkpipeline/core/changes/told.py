@@ -93,7 +93,7 @@ class StageReport:
 
     def reached(self, place: str) -> bool:
         """Whether the change topic has everything that the server committed before this, as `server_end` says it."""
-        if self.snapshot is not None:
+        if self.snapshot is not None or self.incremental is not None:
             return False
         return self.position is not None and parse_place(self.position).commit >= parse_place(place).commit
 
