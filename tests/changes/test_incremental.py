@@ -11,6 +11,7 @@ import pytest
 from sinkpipeline.changes import incremental, life
 from sinkpipeline.changes.postgresql import beside
 from sinkpipeline.changes.postgresql import rows as reading
+from sinkpipeline.changes.postgresql.foreseen import foresee
 from sinkpipeline.changes.settings import Publication
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
@@ -85,6 +86,8 @@ def test_a_table_that_is_added_later_comes_with_its_rows(lab: Lab) -> None:
     lab.sql("CREATE TABLE parts (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)")
     lab.sql("CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (1) TO (10)", "INSERT INTO parts VALUES (7, 1)")
     lab.sql(f"ALTER PUBLICATION {lab.name} ADD TABLE items, parts", "UPDATE items SET note = 'u' WHERE id = 2")
+    told = foresee(lab.settings(database=wanted)).told
+    assert told[-1] == "reads the rows of public.items, public.parts while the stream goes on"
     lab.live(database=wanted)
     lab.sql("DELETE FROM items WHERE id = 1")
     insert(lab, 1_000, 1)
@@ -109,7 +112,9 @@ def test_a_table_of_a_publication_for_all_has_come_by_the_stream(lab: Lab) -> No
 
 def test_what_leaves_a_table_unread_is_told(lab: Lab) -> None:
     lab.sql("CREATE TABLE bare (id int, note text)", "ALTER TABLE bare REPLICA IDENTITY FULL")
+    [foreseen] = foresee(lab.settings(database=BESIDE)).errors
     error = lab.refusal(database=BESIDE)
+    assert str(error) == str(foreseen)
     assert error.reason is Reason.SOURCE_UNSUITABLE
     assert "no primary key" in error.message
     lab.sql("ALTER TABLE bare ADD PRIMARY KEY (id)")

@@ -7,7 +7,8 @@ snapshot and the lock shows in its file, which is another one than the snapshot 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,10 @@ from sinkpipeline.changes.postgresql.making import quoted
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire
 from sinkpipeline.changes.settings import Slot
 from sinkpipeline.core.changes.beginning import PLUGIN, SlotState
+from sinkpipeline.core.changes.incremental import no_key
 from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text, parse_lsn
+from sinkpipeline.core.changes.suitable import check_readable
 
 _VERSION_OF_LISTS = 150000
 _VERSION_OF_FAILOVER = 170000
@@ -106,6 +109,26 @@ def tables(wire: Wire, publication: str, version: int) -> list[CopiedTable]:
             )
         )
     return found
+
+
+def check_beside(wire: Wire, publication: str, version: int, names: Collection[str], role: str, where: str) -> None:
+    """That rows of these tables, as `schema.table`, can be read while the stream goes on.
+
+    Raises:
+        SqlFault
+        SinkPipelineError: SourceUnsuitable, SourceUnreachable.
+    """
+    for table in tables(wire, publication, version):
+        if f"{table.relation.schema}.{table.relation.name}" in names:
+            check_readable({table.name: table.unreadable}, role, where)
+            if not table.key:
+                name = f"{_plain(table.relation.schema)}.{_plain(table.relation.name)}"
+                raise no_key(name, where, f"ALTER TABLE {name} ADD PRIMARY KEY (...)")
+
+
+def _plain(name: str) -> str:
+    """As people spell it, which needs no quotes most often."""
+    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else quoted(name)
 
 
 def _is_of(identity: str, column: tuple[Any, ...]) -> bool:

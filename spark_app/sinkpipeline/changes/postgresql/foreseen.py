@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
 from sinkpipeline.changes.observing import observed
 from sinkpipeline.changes.ports import Foreseen
-from sinkpipeline.changes.postgresql import look, making
+from sinkpipeline.changes.postgresql import copying, look, making
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.beginning import (
@@ -21,6 +21,7 @@ from sinkpipeline.core.changes.beginning import (
     publication_missing,
     slot_in_the_way,
 )
+from sinkpipeline.core.changes.incremental import added_to, asked, no_key, reads
 from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
@@ -57,7 +58,8 @@ def foresee(settings: StageSettings) -> Foreseen:
         try:
             facts = look.facts(wire, wanted.publication.name)
             found.errors += _of_the_server(facts, where, failover=wanted.slot.failover)
-            found.errors += _of_tables(wire, settings, facts, where)
+            is_first = progress is not None and not progress.exists
+            found.errors += _of_tables(wire, settings, facts, where, is_first=is_first)
         except SqlFault as fault:
             found.errors.append(refused(fault, where, wanted.connection.user))
             return found
@@ -93,7 +95,9 @@ def _of_the_server(facts: Facts, where: str, *, failover: bool) -> Iterator[Sink
                 return
 
 
-def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) -> Iterator[SinkPipelineError]:
+def _of_tables(
+    wire: Wire, settings: StageSettings, facts: Facts, where: str, *, is_first: bool
+) -> Iterator[SinkPipelineError]:
     wanted = settings.postgresql.publication
     tables = facts.tables
     [(is_there,)] = wire.rows("SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = %s)", (wanted.name,))
@@ -116,7 +120,9 @@ def _of_tables(wire: Wire, settings: StageSettings, facts: Facts, where: str) ->
             check_tables([each], where, require_full=settings.postgresql.require_full)
         except SinkPipelineError as error:
             yield error
-        if settings.postgresql.snapshot:
+        if is_first and settings.postgresql.incremental and not each.has_key:
+            yield no_key(each.name, where, f"ALTER TABLE {each.name} ADD PRIMARY KEY (...)")
+        if settings.postgresql.reads_rows:
             [(columns,)] = wire.rows(_UNREADABLE, (each.name,))
             try:
                 check_readable({each.name: columns or ()}, facts.role, where)
@@ -131,12 +137,15 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
         try:
             seen = look.seen(wire, wanted.slot.name, wanted.publication.name)
             [(used, most)] = wire.rows(_SLOTS)
+            published = look.published(wire, wanted.publication.name)
         except SqlFault as fault:
             raise refused(fault, where, wanted.connection.user) from fault
     if progress is None:
         return
     if progress.exists and progress.meta is not None:
         _check_going_on(found, settings, progress, seen, where)
+        if progress.partitions[wanted.partition].snapshot is None:
+            _of_rows_beside(found, settings, progress, published, where)
         return
     # A start that was interrupted has said that the slot is its own.
     announced = progress.meta is not None and progress.meta.partitions is None
@@ -158,6 +167,7 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     begins = f"at {start}"
     if start is None:
         begins = "with a snapshot of the tables" if wanted.snapshot else "now"
+        begins += ", and reads the rows of the tables while the stream goes on" if wanted.incremental else ""
     found.told.append(f"starts for the first time, {begins}; creates {' and '.join(creates) or 'nothing'}")
     if wanted.start_from is not None and wanted.start_from.overlap:
         found.told.append(wanted.start_from.overlap)
@@ -178,3 +188,25 @@ def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress
     check_going_on(identity_of(progress.meta.source), state.pos, seen, where)
     behind = max(0, seen.flushed - state.pos.commit)
     found.told.append(f"resumes at {state.pos}, {behind} bytes before the server's end")
+
+
+def _of_rows_beside(
+    found: Foreseen, settings: StageSettings, progress: Progress, published: Mapping[str, str], where: str
+) -> None:
+    """Which tables have come since, whose rows are to be read; and whether they can be."""
+    wanted = settings.postgresql
+    meta, state = progress.meta, progress.partitions[wanted.partition]
+    if meta is None:
+        return
+    added = added_to(meta.tables, published) if wanted.reads_rows else []
+    mark = asked(state.incremental, now=published, added=added)
+    if mark is not None:
+        found.told += reads(mark)
+    if added:
+        user = wanted.connection.user
+        with closing(Wire(wanted.connection, where)) as wire:
+            try:
+                version = look.facts(wire, wanted.publication.name).version
+                copying.check_beside(wire, wanted.publication.name, version, added, user, where)
+            except SqlFault as fault:
+                raise refused(fault, where, user) from fault

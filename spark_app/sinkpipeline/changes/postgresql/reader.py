@@ -13,7 +13,6 @@ from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Seen, SlotState, at_risk, publication_missing, retained_bytes
-from sinkpipeline.core.changes.incremental import no_key
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import (
     Begin,
@@ -176,12 +175,7 @@ class Reader:
             SinkPipelineError: also SourceUnsuitable.
         """
         with self._told():
-            found = copying.tables(self._asking(), self.settings.publication.name, version)
-        for table in found:
-            if f"{table.relation.schema}.{table.relation.name}" in names:
-                check_readable({table.name: table.unreadable}, self._role, self.where)
-                if not table.key:
-                    raise no_key(table.name, self.where, f"ALTER TABLE {table.name} ADD PRIMARY KEY (...)")
+            copying.check_beside(self._asking(), self.settings.publication.name, version, names, self._role, self.where)
 
     def drop_slot(self, state: SlotState) -> None:
         """Drops what is left of a snapshot that was given up; whoever reads it, or makes it, is ended.

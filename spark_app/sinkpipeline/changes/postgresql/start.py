@@ -33,7 +33,7 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
-from sinkpipeline.core.changes.incremental import IncrementalMark, added_since
+from sinkpipeline.core.changes.incremental import IncrementalMark, added_to
 from sinkpipeline.core.changes.incremental import asked as asked_for
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.suitable import check_tables
@@ -120,8 +120,7 @@ def with_added(
 ) -> PartitionProgress:
     """The progress, with the tables whose rows are to be read beside the stream.
 
-    `published`: as `look.published`. A table that is in the publication as all tables are is younger than the stream,
-    so that all of its rows come by that; and so is a partition whose sisters were read before.
+    `published`: as `look.published`.
 
     Raises:
         SinkPipelineError: SourceUnsuitable.
@@ -129,9 +128,7 @@ def with_added(
     if state.snapshot is not None:
         # It begins anew, with the tables of now.
         return state
-    known = {published.get(each) for each in meta.tables or ()}
-    added = [each for each in added_since(meta.tables, list(published)) if published[each] not in {"", *known}]
-    added = added if reader.settings.reads_rows else []
+    added = added_to(meta.tables, published) if reader.settings.reads_rows else []
     if added:
         reader.check_copied(version, added)
     mark = asked_for(state.incremental, now=published, added=added)

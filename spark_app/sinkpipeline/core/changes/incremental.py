@@ -5,7 +5,7 @@ Stands in the progress of a stage from the start that asks for it until the last
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +84,16 @@ def told(mark: IncrementalMark | None, waits_for: str = "") -> dict[str, Any] | 
 def added_since(known: Collection[str] | None, now: Sequence[str]) -> list[str]:
     """Those that came since a start has named its tables; none where none has."""
     return [] if known is None else [each for each in now if each not in known]
+
+
+def added_to(known: Collection[str] | None, published: Mapping[str, str]) -> list[str]:
+    """Likewise, of a publication: its tables, with the one by which each was added to it; empty where all are in it.
+
+    A table that is in it as all tables are is younger than the stream, so that all of its rows come by that; and so is
+    a partition whose sisters were read before.
+    """
+    roots = {published.get(each) for each in known or ()}
+    return [each for each in added_since(known, list(published)) if published[each] not in {"", *roots}]
 
 
 def reads(mark: IncrementalMark) -> list[str]:
