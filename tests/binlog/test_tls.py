@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trustme
 
-from servers.mariadb import LocalMariadb
+from servers.binlog_server import BinlogServer
 from sinkpipeline.changes.binlog.wire import Wire
 from sinkpipeline.changes.settings import BinlogConnection
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.tls import Tls
+from support.changes.binlog import SERVERS
 
 PASSWORD = r"a 'b\\c\" é"
 CA = trustme.CA()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMariadb]:
+def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BinlogServer]:
     """It has a certificate for its address, and none for its name."""
     directory = tmp_path_factory.mktemp("tls")
     issued = CA.issue_cert("127.0.0.1")
@@ -32,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMariadb]:
     for name, content in files.items():
         (directory / name).write_bytes(content)
     settings = {f"ssl-{name}": str(directory / name) for name in files}
-    with LocalMariadb(settings=settings) as found, found.connected() as session, session.cursor() as cursor:
+    with SERVERS[kind](settings=settings) as found, found.connected() as session, session.cursor() as cursor:
         cursor.execute("CREATE USER asked IDENTIFIED BY %s REQUIRE SSL", (PASSWORD,))
         cursor.execute("CREATE USER certified REQUIRE X509")
         yield found
@@ -42,7 +43,7 @@ Connect = Callable[..., Wire]
 
 
 @pytest.fixture
-def connect(server: LocalMariadb, tmp_path: Path) -> Connect:
+def connect(server: BinlogServer, tmp_path: Path) -> Connect:
     issued = CA.issue_cert(common_name="certified")
     files = {
         "ca": CA.cert_pem.bytes(),
@@ -94,10 +95,13 @@ def test_who_is_not_trusted(connect: Connect, user: str, ca: str | None, how: di
     assert PASSWORD not in str(caught.value)
 
 
+WITHOUT: Mapping[str, Mapping[str, str]] = {"mariadb": {"skip-ssl": "1"}, "mysql": {"tls-version": ""}}
+
+
 @pytest.mark.thorough("a server that has no certificate")
-def test_nothing_is_sent_to_a_server_without_tls(tmp_path: Path) -> None:
+def test_nothing_is_sent_to_a_server_without_tls(kind: str, tmp_path: Path) -> None:
     (tmp_path / "ca").write_bytes(CA.cert_pem.bytes())
-    with LocalMariadb(settings={"skip-ssl": "1"}) as server:
+    with SERVERS[kind](settings=WITHOUT[kind]) as server:
         connection = BinlogConnection(server=server.address, user="root", tls=Tls(ca_file=str(tmp_path / "ca")))
         with pytest.raises(SinkPipelineError) as caught:
             Wire(connection, "here")
