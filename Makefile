@@ -203,7 +203,7 @@ bench-tables: install postgresql ## A PostgreSQL table, Append and Upsert, besid
 bench-cells: install ## A stream of NATS and one of Valkey, beside a topic
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m cells $(BENCH)
 
-bench-snapshot: install postgresql ## A snapshot of a table of a million rows by a stage, into a topic
+bench-snapshot: install postgresql mariadb mysql ## The rows of a table of a million by a stage: before its stream, and beside it
 	PYTHONPATH=dev:tests:benchmarks $(RUN) -m snapshot $(BENCH)
 
 bench-changes: debezium mariadb mysql install ## Changes of a database into a topic, by a stage and by Debezium's engine
