@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinkpipeline.core.changes.incremental import IncrementalMark
 from sinkpipeline.core.changes.positions import (
     ZERO,
     LogPosition,
@@ -18,8 +20,14 @@ from sinkpipeline.core.changes.positions import (
 )
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
-from sinkpipeline.core.progress import PartitionProgress, check_forward
-from sinkpipeline.core.progress_records import ProgressFold, decode_partition, encode_partition
+from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, check_forward
+from sinkpipeline.core.progress_records import (
+    ProgressFold,
+    decode_meta,
+    decode_partition,
+    encode_meta,
+    encode_partition,
+)
 
 LSNS = st.integers(min_value=0, max_value=2**64 - 1)
 POSITIONS = st.builds(LogPosition, LSNS, st.integers(min_value=0, max_value=2**40))
@@ -126,3 +134,51 @@ def test_position_and_count_both_move_forward(new: PartitionProgress, moves: boo
     assert refused.value.reason is Reason.PROGRESS_REGRESSED
     with pytest.raises(SinkPipelineError):
         fold.result(2)
+
+
+MARK = IncrementalMark(waiting=("s.t", "s.u"), after=("7",), rows=10)
+BESIDE = replace(STATE, incremental=MARK)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "moves"),
+    [
+        (STATE, BESIDE, True),
+        (BESIDE, replace(BESIDE, next=9, incremental=replace(MARK, rows=14)), True),
+        # Some rows were left out.
+        (BESIDE, replace(BESIDE, next=6, incremental=replace(MARK, rows=14)), True),
+        (BESIDE, replace(BESIDE, next=10, incremental=replace(MARK, rows=14)), False),
+        (BESIDE, replace(BESIDE, next=7, incremental=MARK), False),
+        (BESIDE, replace(STATE, next=8), True),
+        (STATE, replace(STATE, next=8), False),
+    ],
+)
+def test_rows_beside_the_stream_count_where_the_position_stays(
+    old: PartitionProgress, new: PartitionProgress, moves: bool
+) -> None:
+    assert decode_partition(encode_partition(new), "here") == new
+    with nullcontext() if moves else pytest.raises(SinkPipelineError, match="stays at"):
+        check_forward(P0, old, new)
+
+
+def test_a_release_that_knows_of_no_rows_beside_the_stream_refuses_them() -> None:
+    document = json.loads(encode_partition(BESIDE))
+    assert document["v"] == 2
+    assert json.loads(encode_partition(STATE))["v"] == 1
+    for wrong in ({**document, "v": 1}, {name: document[name] for name in document if name != "incremental"}):
+        with pytest.raises(SinkPipelineError) as refused:
+            decode_partition(json.dumps(wrong).encode(), "here")
+        assert refused.value.reason is Reason.PROGRESS_VERSION_UNKNOWN
+    with pytest.raises(SinkPipelineError) as refused:
+        decode_partition(json.dumps({**document, "incremental": {}}).encode(), "here")
+    assert refused.value.reason is Reason.PROGRESS_CORRUPT
+
+
+def test_the_tables_of_a_source_are_in_its_meta() -> None:
+    meta = Meta(epoch=0, run="r", owner=Owner(cluster="file", name="n"), partitions=None, tables=("s.t", "s.u"))
+    assert decode_meta(encode_meta(meta), "here") == meta
+    assert "tables" not in json.loads(encode_meta(replace(meta, tables=None)))
+    for wrong in ("s.t", [5], [""]):
+        with pytest.raises(SinkPipelineError) as refused:
+            decode_meta(json.dumps({**json.loads(encode_meta(meta)), "tables": wrong}).encode(), "here")
+        assert refused.value.reason is Reason.PROGRESS_CORRUPT

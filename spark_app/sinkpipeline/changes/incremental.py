@@ -123,11 +123,13 @@ class Incremental:
         self._pause_s = _FIRST_PAUSE_S
         self._touched: set[bytes] = set()
         self._reached = 0
+        self._is_stale = False
+        """Whether keys were forgotten since the snapshot was asked for that is being made."""
 
     def close(self) -> None:
         if self._opening is not None:
             self._opening.leave()
-            self._opening = None
+            self._opening, self._is_stale = None, False
         self._stand_up()
 
     def touch(self, event: Event) -> None:
@@ -170,9 +172,10 @@ class Incremental:
         """The snapshot that is read; None while it is made."""
         now = time.monotonic()
         if len(self._touched) > MOST_TOUCHED:
-            # What was handed out until here, the next one has.
-            self.close()
+            # What was handed out until here, the next one has; one that is being made may not have it.
+            self._stand_up()
             self._touched.clear()
+            self._is_stale = self._opening is not None
         if self._snapshot is not None and now - self._opened_at > SITTING_S:
             self._stand_up()
         if self._snapshot is not None:
@@ -183,6 +186,10 @@ class Incremental:
             return None
         made = self._opening.taken()
         if made is None:
+            return None
+        if self._is_stale:
+            made.close()
+            self._opening, self._is_stale = None, False
             return None
         self._opening, self._snapshot, self._opened_at = None, made, now
         self._pause_s, self.waits_for = _FIRST_PAUSE_S, ""
