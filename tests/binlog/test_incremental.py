@@ -231,6 +231,29 @@ def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: Bi
     assert check(lab) >= 99
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE orders MODIFY id varchar(20)",
+        "ALTER TABLE orders ADD other int DEFAULT 1, DROP PRIMARY KEY, ADD PRIMARY KEY (other, id)",
+    ],
+)
+@pytest.mark.thorough("tests/unit/test_incremental has it")
+@BOTH
+def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: str) -> None:
+    lab.sql(ORDERS)
+    insert(lab, 0, 3_000)
+    stage = lab.start("after-commit", database=BESIDE, cuts=SMALL)
+    stage.wait_at("after-commit")
+    stage.kill()
+    left = lab.left()
+    assert left is not None
+    assert left["after"]
+    lab.sql(change)
+    lab.live(database=BESIDE)
+    assert {str(dict(each.told.row)["id"]) for each in lab.found()} == {str(each) for each in range(1, 3_001)}
+
+
 @pytest.mark.thorough("test_under_load_with_ends_at_any_commit")
 @BOTH
 def test_under_load_while_stages_and_the_server_are_killed(own: BinlogLab) -> None:

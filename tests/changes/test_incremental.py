@@ -169,6 +169,29 @@ def test_under_load_with_ends_at_any_commit(lab: Lab, seed: int, monkeypatch: py
     assert check(lab) > 500
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE orders ALTER id TYPE text",
+        "ALTER TABLE orders ADD other int DEFAULT 1, DROP CONSTRAINT orders_pkey, ADD PRIMARY KEY (other, id)",
+    ],
+)
+@pytest.mark.thorough("tests/unit/test_incremental has it")
+def test_a_key_that_becomes_another_one_half_way(lab: Lab, change: str) -> None:
+    """What was noted of the last row means nothing then: the table is read from its beginning."""
+    lab.sql(ORDERS)
+    insert(lab, 0, 3_000)
+    stage = lab.start("after-commit", database=BESIDE, cuts=SMALL)
+    stage.wait_at("after-commit")
+    stage.kill()
+    left = lab.left()
+    assert left is not None
+    assert left["after"]
+    lab.sql(change)
+    lab.live(database=BESIDE)
+    assert {str(dict(each.told.row)["id"]) for each in lab.found()} == {str(each) for each in range(1, 3_001)}
+
+
 def added(lab: Lab) -> dict[str, Any]:
     """What a stage is told that reads a table, and to which another one with rows was added."""
     wanted = {"publication": Publication(name=lab.name, tables=("public.orders",)), "snapshot": True}

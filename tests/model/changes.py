@@ -263,8 +263,8 @@ class Wire:
         if self.server.reader is self:
             self.server.reader = None
 
-    def rows(self, _statement: str) -> list[tuple[Any, ...]]:
-        return []
+    def rows(self, _statement: str, *_: object) -> list[tuple[Any, ...]]:
+        return [("id 23",)]
 
     def stream(self, _slot: str, _publication: str) -> None:
         ask("stream", lambda: self.server.begin(self))
@@ -400,6 +400,10 @@ class Copying:
 
         ask("enter", effect)
         return 0
+
+    @staticmethod
+    def check_beside(*_: object) -> None:
+        """Its table can be read."""
 
     @staticmethod
     def rewritten(_wire: Wire, _tables: object) -> list[str]:

@@ -25,8 +25,9 @@ def change(key: int, at: LogPosition, table: str = "s.t", op: str = "r") -> Chan
 class Snapshot:
     """Of rows 1 to 5."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, key: str = "id 20") -> None:
         self.start = LogPosition(start)
+        self.key = key
         self.is_closed = False
 
     def close(self) -> None:
@@ -85,11 +86,20 @@ def test_rows_wait_for_their_place_and_stand_behind_what_was_handed_out() -> Non
 
 
 def test_another_table_comes_behind_the_first_and_knows_nothing_of_its_keys() -> None:
-    tables = rows_of(Kind(Snapshot(1), Snapshot(1)), IncrementalMark(waiting=("s.t", "s.u"), after=("3",), rows=7))
+    tables = rows_of(
+        Kind(Snapshot(1), Snapshot(1)), IncrementalMark(waiting=("s.t", "s.u"), after=("3",), key="id 20", rows=7)
+    )
     tables.touch([change(5, LogPosition(1), op="d")])
     assert everything(tables, 9) == [(b"4", 8, 7)]
     assert tables.left == IncrementalMark(waiting=("s.u",), rows=9)
     assert [key for key, *_ in everything(tables, 9)] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_table_that_is_ordered_by_something_else_is_read_from_its_beginning() -> None:
+    tables = rows_of(Kind(Snapshot(1, "id 25")), IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", rows=7))
+    until(tables, 9)
+    assert tables.left == IncrementalMark(waiting=("s.t",), after=("1",), key="id 25", rows=8)
+    assert [key for key, *_ in everything(tables, 9)] == [b"2", b"3", b"4", b"5"]
 
 
 def test_a_snapshot_that_is_made_while_keys_are_forgotten_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,11 +142,11 @@ def test_one_that_is_left_while_it_is_made_is_closed() -> None:
 
 
 def test_which_tables_are_asked_for() -> None:
-    mark = IncrementalMark(waiting=("a", "b"), after=("5",), rows=9)
+    mark = IncrementalMark(waiting=("a", "b"), after=("5",), key="k", rows=9)
     assert asked(None, now=["a"], added=[]) is None
     assert asked(None, now=["a"], added=["a"]) == IncrementalMark(waiting=("a",))
     assert asked(mark, now=["a", "b", "c"], added=["c"]) == IncrementalMark(
-        waiting=("a", "b", "c"), after=("5",), rows=9
+        waiting=("a", "b", "c"), after=("5",), key="k", rows=9
     )
     assert asked(mark, now=["b"], added=[]) == IncrementalMark(waiting=("b",), rows=9)
     assert asked(mark, now=["b", "c"], added=["c", "b"]) == IncrementalMark(waiting=("b", "c"), rows=9)
@@ -157,11 +167,12 @@ def test_which_tables_of_a_publication_were_added() -> None:
     [
         None,
         {},
-        {"waiting": [], "after": [], "rows": 0},
-        {"waiting": ["a"], "after": [5], "rows": 0},
-        {"waiting": ["a"], "after": [], "rows": -1},
-        {"waiting": ["a"], "after": [], "rows": True},
-        {"waiting": "a", "after": [], "rows": 1},
+        {"waiting": [], "after": [], "key": "", "rows": 0},
+        {"waiting": ["a"], "after": [5], "key": "", "rows": 0},
+        {"waiting": ["a"], "after": [], "key": "", "rows": -1},
+        {"waiting": ["a"], "after": [], "key": "", "rows": True},
+        {"waiting": "a", "after": [], "key": "", "rows": 1},
+        {"waiting": ["a"], "after": [], "rows": 1},
     ],
 )
 def test_what_is_no_mark_is_refused(record: Any) -> None:
@@ -170,5 +181,5 @@ def test_what_is_no_mark_is_refused(record: Any) -> None:
 
 
 def test_a_mark_is_read_as_it_was_written() -> None:
-    mark = IncrementalMark(waiting=("a", "b"), after=("5", ""), rows=9)
+    mark = IncrementalMark(waiting=("a", "b"), after=("5", ""), key="x 1, y 2", rows=9)
     assert incremental_from_record(mark.to_record()) == mark

@@ -156,6 +156,7 @@ class Incremental:
             if snapshot is None or reached < snapshot.start.commit:
                 return None
             chunk = next(self._chunks, _END)
+            left = self.left or left
         except SinkPipelineError as trouble:
             if not trouble.reason.retry:
                 raise
@@ -193,6 +194,7 @@ class Incremental:
             return None
         self._opening, self._snapshot, self._opened_at = None, made, now
         self._pause_s, self.waits_for = _FIRST_PAUSE_S, ""
+        self.left = left = left.by(made.key)
         self._chunks = made.read(left.after, lambda _: self._place(made.start), _WAIT_S)
         failpoint("incremental-after-opening")
         return made

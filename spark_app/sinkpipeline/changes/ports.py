@@ -144,6 +144,8 @@ class TableSnapshot(Protocol):
 
     start: Position
     """Its rows have what commits before this, and nothing that commits later."""
+    key: str
+    """By what they are ordered: columns, their types and their collations."""
 
     def close(self) -> None: ...
 

@@ -33,6 +33,10 @@ _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblo
 _NUMBER: Final = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _HEX: Final = re.compile(r"([0-9a-f]{2})*")
 _NO_TABLE: Final = 1146
+_TYPES: Final = (
+    "SELECT column_name, column_type, coalesce(collation_name, '') FROM information_schema.columns"
+    " WHERE table_schema = %s AND table_name = %s"
+)
 
 
 class TableExport:
@@ -59,6 +63,7 @@ class TableExport:
             self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
             if not self._table.key:
                 raise keyless(name, self._where)
+            self.key = _key(self._wire, self._table)
             undo.pop_all()
 
     def close(self) -> None:
@@ -104,6 +109,15 @@ class TableExport:
                 f"{error.message}, and its rows are to be read",
                 "nothing if it was dropped: the next start leaves it out",
             ) from error
+
+
+def _key(wire: Wire, table: CopiedTable) -> str:
+    relation = table.relation
+    told = {
+        name: f"{name} {kind} {collation}"
+        for name, kind, collation in wire.rows(_TYPES, (relation.schema, relation.name))
+    }
+    return ", ".join(told[each] for each in table.key)
 
 
 def statement(table: CopiedTable, after: Sequence[str], literal: Callable[[str], str]) -> str:

@@ -22,6 +22,12 @@ from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.suitable import check_readable
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
+_KEY = (
+    "SELECT coalesce(string_agg(concat_ws(' ', a.attname, a.atttypid, a.attcollation), ', ' ORDER BY k.place), '')"
+    " FROM pg_index AS i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)"
+    " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
+    " WHERE i.indrelid = %s::oid AND i.indisprimary AND k.place <= i.indnkeyatts"
+)
 _WAITED = "55P03"
 _WAIT = "SET lock_timeout = '30s'"
 """For each transaction that has written when the slot is made: it is waited for, as for a lock."""
@@ -53,6 +59,7 @@ class TableExport:
                     f"{self._where}: table {name} was written anew or emptied while a snapshot of it was made",
                     "nothing: another snapshot is made",
                 )
+            [(self.key,)] = self._wire.rows(_KEY, (table.relation.oid,))
             undo.pop_all()
         self.start: Position = LogPosition(start)
         self._rows = Rows(wire=self._wire, table=table, read_at=read_at, large_as_text=settings.large_integers_as_text)

@@ -23,12 +23,18 @@ class IncrementalMark:
     after: tuple[str, ...] = ()
     """The key of the last row that is in the topic, a text for each of its columns as the kind spells it; empty before
     the first row of a table."""
+    key: str = ""
+    """By what the rows are ordered, as the kind spells it: `after` means something for that order alone."""
     rows: int = 0
     """How many rows were read of all tables, also such that were left out as the stream had changed them."""
 
     def __post_init__(self) -> None:
         if not self.waiting:
             raise ValueError("an incremental snapshot of no table")
+
+    def by(self, key: str) -> IncrementalMark:
+        """As a snapshot goes on with it that is ordered by this: from the beginning of the table, if it was another."""
+        return self if key == self.key else replace(self, after=(), key=key)
 
     def moved(self, after: Sequence[str], rows: int) -> IncrementalMark:
         """With so many rows more, up to this key."""
@@ -38,19 +44,19 @@ class IncrementalMark:
     def without_first(self) -> IncrementalMark | None:
         """The first table was read; None where it was the last one."""
         waiting = self.waiting[1:]
-        return replace(self, waiting=waiting, after=()) if waiting else None
+        return replace(self, waiting=waiting, after=(), key="") if waiting else None
 
     def to_record(self) -> dict[str, Any]:
         """As progress records have it."""
-        return {"waiting": list(self.waiting), "after": list(self.after), "rows": self.rows}
+        return {"waiting": list(self.waiting), "after": list(self.after), "key": self.key, "rows": self.rows}
 
 
 def incremental_from_record(value: object) -> IncrementalMark:
     """What `to_record` has made; ValueError if it wasn't."""
     match value:
-        case {"waiting": [_, *_] as waiting, "after": [*after], "rows": int(rows)} if rows >= 0:
+        case {"waiting": [_, *_] as waiting, "after": [*after], "key": str(key), "rows": int(rows)} if rows >= 0:
             if all(isinstance(each, str) for each in (*waiting, *after)) and rows is not True:
-                return IncrementalMark(waiting=tuple(waiting), after=tuple(after), rows=rows)
+                return IncrementalMark(waiting=tuple(waiting), after=tuple(after), key=key, rows=rows)
     raise ValueError(f"{value!r} is no mark of an incremental snapshot")
 
 
@@ -70,7 +76,7 @@ def asked(mark: IncrementalMark | None, *, now: Collection[str], added: Sequence
     if mark is None:
         return IncrementalMark(waiting=waiting)
     goes_on = bool(left) and left[0] == before[0]
-    return replace(mark, waiting=waiting, after=mark.after if goes_on else ())
+    return replace(mark, waiting=waiting) if goes_on else replace(mark, waiting=waiting, after=(), key="")
 
 
 def told(mark: IncrementalMark | None, waits_for: str = "") -> dict[str, Any] | None:
