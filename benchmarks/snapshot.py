@@ -13,7 +13,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ def main() -> None:
                     lines.append((kind, how, f"{rows / middle[0]:,.0f}", *micros_of))
         columns = ("database", "rows", "rows/s", "us a row: stage", "database", "broker")
         record.table(f"{rows:,} rows of a table", columns, lines)
+
+
+@contextmanager
+def servers() -> Iterator[tuple[LocalKafka, LocalPostgresql]]:
+    with LocalKafka() as kafka, LocalPostgresql(settings=LOGICAL) as postgresql:
+        yield kafka, postgresql
 
 
 def server_of(kind: str) -> AnyServer:

@@ -84,6 +84,28 @@ def test_a_table_that_is_added_later_comes_with_its_rows(lab: BinlogLab) -> None
     assert max(keys_read(lab).values()) == 1
 
 
+def test_a_table_waits_for_xa_that_was_prepared_before_it_was_added(own: BinlogLab) -> None:
+    """Its rows were passed over then, and its commit says nothing of them."""
+    own.sql(ITEMS, "INSERT INTO items VALUES (1, 'a')")
+    own.live(database=BESIDE)
+    with own.connected() as session, session.cursor() as cursor:
+        for each in ("XA BEGIN 'x'", "INSERT INTO items VALUES (2, 'x')", "XA END 'x'", "XA PREPARE 'x'"):
+            cursor.execute(each)
+    own.live(database=BESIDE)
+    own.tables = ("orders", "items")
+    stage = own.start(database=BESIDE)
+    stage.wait_for("claimed")
+    insert(own, 0, 5)
+    own.caught_up()
+    wait_until(
+        lambda: any("waitsFor" in (each.get("incrementalSnapshot") or {}) for each in stage.receipts), "it is told", 60
+    )
+    own.sql("XA COMMIT 'x'")
+    own.rows_read()
+    assert stage.end() == 0, stage.log
+    own.check_tables("items")
+
+
 @pytest.mark.thorough("tests/changes/test_incremental has it")
 def test_with_now_a_table_that_is_added_comes_without_its_rows(lab: BinlogLab) -> None:
     lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a')")

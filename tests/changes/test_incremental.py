@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from sinkpipeline.changes import incremental, life
-from sinkpipeline.changes.postgresql import beside
+from sinkpipeline.changes.postgresql import beside, copying
 from sinkpipeline.changes.postgresql import rows as reading
 from sinkpipeline.changes.postgresql.foreseen import foresee
+from sinkpipeline.changes.postgresql.wire import SqlFault
 from sinkpipeline.changes.settings import Publication
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
 from support.changes.lab import Killed, Lab, Life
 from support.changes.load import Load
 from support.changes.oracle import check_rows, folded
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -237,3 +239,71 @@ def test_one_that_is_open_for_long_is_told(lab: Lab, monkeypatch: pytest.MonkeyP
     assert "a transaction that has written is open" in told[-1]
     lab.live(database=wanted)
     assert len(folded(lab.found())["public.items"]) == 100
+
+
+def test_a_large_value_that_was_not_touched_comes_all_the_same(lab: Lab) -> None:
+    """Its row is changed, and told without it, while its table is read."""
+    lab.sql(
+        "CREATE TABLE orders (id bigint PRIMARY KEY, n int, doc text)",
+        "ALTER TABLE orders ALTER doc SET STORAGE EXTERNAL",
+    )
+    lab.sql("INSERT INTO orders SELECT g, 0, repeat(g::text, 3000) FROM generate_series(1, 900) AS g")
+    stage = lab.start("incremental-after-opening", database=BESIDE, cuts=SMALL)
+    stage.wait_at("incremental-after-opening")
+    lab.sql("UPDATE orders SET n = 1 WHERE id IN (5, 800)")
+    stage.release("incremental-after-opening")
+    lab.rows_read()
+    assert stage.end() == 0, stage.log
+    last = {}
+    for each in lab.found():
+        if not each.record.document["unchanged"]:
+            last[each.record.document["after"]["id"]] = each.record.document["after"]
+    assert len(last) == 900
+    assert last[800]["doc"] == "800" * 3000
+
+
+def test_a_table_that_is_made_while_the_slot_is_waited_for(lab: Lab) -> None:
+    lab.sql(ORDERS)
+    with lab.connected(autocommit=False) as session:
+        session.execute("INSERT INTO orders VALUES (1, 'open')")
+        stage = lab.start(database=BESIDE)
+        wait_until(lambda: lab.sql("SELECT count(*) FROM pg_replication_slots") != [(0,)], "the slot is being made")
+        lab.sql(ITEMS)
+        insert(lab, 0, 3, "items")
+        session.commit()
+    stage.wait_for("claimed")
+    lab.rows_read()
+    assert stage.end() == 0, stage.log
+    assert Counter(each.told.table for each in lab.found()) == {"public.orders": 1, "public.items": 3}
+
+
+def test_without_a_slot_left_the_stream_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> Any:
+        raise SqlFault("53400", "all replication slots are in use")
+
+    wanted = added(lab)
+    told: list[str] = []
+
+    def end(receipt: dict[str, Any]) -> None:
+        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
+        if told[-1] and receipt["next"] >= 5:
+            raise Killed
+
+    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "export_temporary", none_left)
+        insert(lab, 500, 5)
+        lab.live(Life(end), database=wanted)
+    assert "all replication slots are in use" in told[-1]
+    lab.live(database=wanted)
+    assert len(keys_read(lab)) == 100
+
+
+def test_a_part_of_a_key_is_none(lab: Lab) -> None:
+    lab.sql("CREATE TABLE parts (a int, b int, c int NOT NULL UNIQUE, PRIMARY KEY (a, b))")
+    lab.sql("ALTER TABLE parts REPLICA IDENTITY USING INDEX parts_c_key")
+    [(version,)] = lab.sql("SHOW server_version_num")
+    if int(version) < 150000:
+        pytest.skip("PostgreSQL before 15 has no lists of columns")
+    lab.sql(f"CREATE PUBLICATION {lab.name} FOR TABLE parts (a, c)", "INSERT INTO parts VALUES (1, 1, 1)")
+    assert "no primary key" in lab.refusal(database=BESIDE).message

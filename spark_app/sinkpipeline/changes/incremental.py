@@ -21,7 +21,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from typing_extensions import override
@@ -32,7 +32,8 @@ from sinkpipeline.changes.settings import AnyDatabase
 from sinkpipeline.core.changes.incremental import IncrementalMark, told
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.snapshots import before_stream
-from sinkpipeline.core.errors import SinkPipelineError
+from sinkpipeline.core.changes.values import has_unchanged
+from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.sinks.failpoints import failpoint
 
@@ -48,6 +49,7 @@ _WAIT_S = 0.05
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
 _CLOSE_S = 1.0
+_NOT_OF_THE_SOURCE: Final = frozenset({Reason.INTERNAL_ERROR, Reason.PROGRESS_CORRUPT})
 
 
 class _End(enum.Enum):
@@ -123,6 +125,12 @@ class Incremental:
         self._pause_s = _FIRST_PAUSE_S
         self._touched: set[bytes] = set()
         self._reached = 0
+        self._owed: set[bytes] = set()
+        """Keys of rows that have come by changes that do not tell all of them."""
+        self._only: set[bytes] | None = None
+        """Which rows are read; None: all."""
+        self._knows_all = not mark.more
+        """Whether `_owed` has all that are owed of the table."""
         self._is_stale = False
         """Whether keys were forgotten since the snapshot was asked for that is being made."""
 
@@ -134,9 +142,16 @@ class Incremental:
 
     def touch(self, event: Event) -> None:
         """What the stream hands out: all of it is told here."""
-        if self.left is not None and isinstance(event, list):
-            table = self.left.waiting[0]
-            self._touched.update(change.key for change in event if change.table == table)
+        if self.left is None or not isinstance(event, list):
+            return
+        table = self.left.waiting[0]
+        for change in event:
+            if change.table == table:
+                self._touched.add(change.key)
+                if has_unchanged(change.value):
+                    # Of a large value that was not touched only a row tells: it is read once more.
+                    self._owed.add(change.key)
+                    self.left = self.left.with_more
 
     def rows(self, reached: int) -> Read | None:
         """What can be handed out now, between two transactions of the stream; None: nothing before more is heard.
@@ -145,7 +160,7 @@ class Incremental:
             reached: everything that commits before this was handed out.
 
         Raises:
-            SinkPipelineError: SourceUnsuitable, of a table that can't be read.
+            SinkPipelineError: InternalError, ProgressCorrupt. What is the source's is waited for.
         """
         left = self.left
         if left is None:
@@ -158,8 +173,9 @@ class Incremental:
             chunk = next(self._chunks, _END)
             left = self.left or left
         except SinkPipelineError as trouble:
-            if not trouble.reason.retry:
+            if trouble.reason in _NOT_OF_THE_SOURCE:
                 raise
+            # Whatever it is: the stream goes on, and it is told.
             self._put_off(trouble)
             return None
         if chunk is None:
@@ -167,7 +183,10 @@ class Incremental:
         if isinstance(chunk, _End):
             return self._table_read(left)
         self.left = left.moved(chunk.after, len(chunk.changes))
-        return Read([change for change in chunk.changes if change.key not in self._touched])
+        only = self._only
+        return Read(
+            [each for each in chunk.changes if each.key not in self._touched and (only is None or each.key in only)]
+        )
 
     def _sitting(self, left: IncrementalMark) -> TableSnapshot | None:
         """The snapshot that is read; None while it is made."""
@@ -216,11 +235,21 @@ class Incremental:
     def _table_read(self, left: IncrementalMark) -> Read:
         self._stand_up()
         self._touched.clear()
+        if left.more:
+            # A life that has gone on with the table does not know all of them.
+            self._only = self._owed if self._knows_all else None
+            self._owed, self._knows_all = set(), True
+            self.left = left.from_its_beginning
+            return Read([])
+        self._only, self._knows_all = None, True
         self.left = left.without_first
         _LOG.info("the rows of table %s were read", left.waiting[0])
         return Read([], is_last=True)
 
     def _stand_up(self) -> None:
+        chunks, self._chunks = self._chunks, iter(())
+        if isinstance(chunks, Generator):
+            chunks.close()
         if self._snapshot is not None:
             self._snapshot.close()
             self._snapshot = None

@@ -51,20 +51,25 @@ class TableExport:
         self._settings = settings
         self._kind, self._where = dialect.kind, name_of(dialect.kind, settings)
         self._user = settings.connection.user
-        with contextlib.ExitStack() as undo, self._told():
+        with contextlib.ExitStack() as undo:
             self._wire = self._connected()
             undo.callback(self._wire.close)
-            [(self._user,)] = self._wire.rows("SELECT current_user()")
-            copying.prepare(self._wire)
-            self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
-            self._read_at = look.clock(self._wire, 0).clock
-            # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
-            self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
-            self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
-            if not self._table.key:
-                raise keyless(name, self._where)
-            self.key = _key(self._wire, self._table)
+            with self._told():
+                [(self._user,)] = self._wire.rows("SELECT current_user()")
+            with self._told():
+                self._take(dialect, name)
             undo.pop_all()
+
+    def _take(self, dialect: Dialect, name: str) -> None:
+        copying.prepare(self._wire)
+        self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
+        self._read_at = look.clock(self._wire, 0).clock
+        # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
+        self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
+        self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
+        if not self._table.key:
+            raise keyless(name, self._where)
+        self.key = _key(self._wire, self._table)
 
     def close(self) -> None:
         self._wire.close()

@@ -59,7 +59,9 @@ class TableExport:
                     f"{self._where}: table {name} was written anew or emptied while a snapshot of it was made",
                     "nothing: another snapshot is made",
                 )
-            [(self.key,)] = self._wire.rows(_KEY, (table.relation.oid,))
+            [(key,)] = self._wire.rows(_KEY, (table.relation.oid,))
+            # One that was dropped and made again has other rows.
+            self.key = f"{table.relation.oid}: {key}"
             undo.pop_all()
         self.start: Position = LogPosition(start)
         self._rows = Rows(wire=self._wire, table=table, read_at=read_at, large_as_text=settings.large_integers_as_text)

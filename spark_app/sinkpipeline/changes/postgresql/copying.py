@@ -94,8 +94,12 @@ def tables(wire: Wire, publication: str, version: int) -> list[CopiedTable]:
     for oid, schema, name, identity, kind, names, only_rows, estimate in wire.rows(
         _TABLES.format(lists=lists), (publication,)
     ):
-        rows = [each for each in wire.rows(columns, (oid,)) if names is None or each[0] in names]
+        whole = wire.rows(columns, (oid,))
+        rows = [each for each in whole if names is None or each[0] in names]
         keyed = sorted((row[3], at) for at, row in enumerate(rows) if row[3] is not None)
+        if len(keyed) < sum(row[3] is not None for row in whole):
+            # By a part of it, rows that are alike in that would be passed over.
+            keyed = []
         found.append(
             CopiedTable(
                 relation=Relation(

@@ -97,21 +97,25 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         claim.announce(claimed, _source(progress.meta, seen, reader, makes_slot=True), tables=reader.published())
         failpoint("stage-after-meta")
         return _started(None, seen.identity, facts.version, slot)
+    if settings.postgresql.incremental:
+        # Before anything is made: what may not be read is told.
+        reader.check_copied(facts.version, reader.published())
     asked = settings.postgresql.asked(announced=announced)
     start = decide_first(seen, asked, reader.where)
     source = _source(progress.meta, seen, reader, makes_slot=asked.create)
-    tables, mark = tuple(reader.published()), None
-    if settings.postgresql.incremental and tables:
-        reader.check_copied(facts.version, tables)
-        mark = IncrementalMark(waiting=tables)
-    claim.announce(claimed, source, tables=tables)
+    claim.announce(claimed, source, tables=reader.published())
     failpoint("stage-after-meta")
     if start is None:
         start = LogPosition(reader.create_slot(facts.version))
         failpoint("stage-after-creation")
+    # Until a slot is made, which may take long, tables are made whose rows it does not hand out.
+    tables, mark = tuple(reader.published()), None
+    if settings.postgresql.incremental and tables:
+        reader.check_copied(facts.version, tables)
+        mark = IncrementalMark(waiting=tables)
     epoch = 0 if progress.meta is None else progress.meta.epoch
     state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, incremental=mark)
-    claim.announce(claimed, source, state)
+    claim.announce(claimed, source, state, tables)
     return _started(state, seen.identity, facts.version)
 
 

@@ -25,6 +25,8 @@ class IncrementalMark:
     the first row of a table."""
     key: str = ""
     """By what the rows are ordered, as the kind spells it: `after` means something for that order alone."""
+    more: bool = False
+    """Whether rows of the table are to be read once more from its beginning, as changes have not told all of them."""
     rows: int = 0
     """How many rows were read of all tables, also such that were left out as the stream had changed them."""
 
@@ -36,6 +38,15 @@ class IncrementalMark:
         """As a snapshot goes on with it that is ordered by this: from the beginning of the table, if it was another."""
         return self if key == self.key else replace(self, after=(), key=key)
 
+    @property
+    def with_more(self) -> IncrementalMark:
+        return self if self.more else replace(self, more=True)
+
+    @property
+    def from_its_beginning(self) -> IncrementalMark:
+        """The first table is read once more."""
+        return replace(self, after=(), more=False)
+
     def moved(self, after: Sequence[str], rows: int) -> IncrementalMark:
         """With so many rows more, up to this key."""
         return replace(self, after=tuple(after), rows=self.rows + rows)
@@ -44,19 +55,23 @@ class IncrementalMark:
     def without_first(self) -> IncrementalMark | None:
         """The first table was read; None where it was the last one."""
         waiting = self.waiting[1:]
-        return replace(self, waiting=waiting, after=(), key="") if waiting else None
+        return replace(self, waiting=waiting, after=(), key="", more=False) if waiting else None
 
     def to_record(self) -> dict[str, Any]:
         """As progress records have it."""
-        return {"waiting": list(self.waiting), "after": list(self.after), "key": self.key, "rows": self.rows}
+        more = {"more": True} if self.more else {}
+        return {"waiting": list(self.waiting), "after": list(self.after), "key": self.key, **more, "rows": self.rows}
 
 
 def incremental_from_record(value: object) -> IncrementalMark:
     """What `to_record` has made; ValueError if it wasn't."""
     match value:
-        case {"waiting": [_, *_] as waiting, "after": [*after], "key": str(key), "rows": int(rows)} if rows >= 0:
-            if all(isinstance(each, str) for each in (*waiting, *after)) and rows is not True:
-                return IncrementalMark(waiting=tuple(waiting), after=tuple(after), key=key, rows=rows)
+        case {"waiting": [_, *_] as waiting, "after": [*after], "key": str(key), "rows": int(rows), **others}:
+            if rows >= 0 and all(isinstance(each, str) for each in (*waiting, *after)) and rows is not True:
+                more = others.get("more") is True
+                return IncrementalMark(waiting=tuple(waiting), after=tuple(after), key=key, more=more, rows=rows)
+        case _:
+            pass
     raise ValueError(f"{value!r} is no mark of an incremental snapshot")
 
 
@@ -76,7 +91,7 @@ def asked(mark: IncrementalMark | None, *, now: Collection[str], added: Sequence
     if mark is None:
         return IncrementalMark(waiting=waiting)
     goes_on = bool(left) and left[0] == before[0]
-    return replace(mark, waiting=waiting) if goes_on else replace(mark, waiting=waiting, after=(), key="")
+    return replace(mark, waiting=waiting) if goes_on else replace(mark, waiting=waiting, after=(), key="", more=False)
 
 
 def told(mark: IncrementalMark | None, waits_for: str = "") -> dict[str, Any] | None:

@@ -330,6 +330,11 @@ def is_read(value: bytes) -> bool:
     return value.startswith(_READ)
 
 
+def has_unchanged(value: bytes) -> bool:
+    """Whether a change does not tell all of its row, as a large value was not touched."""
+    return not value.endswith(_END)
+
+
 def taken_back(key: bytes, value: bytes, at: Position) -> Change:
     """The deletion of a row that a snapshot has read, with the whole row before it.
 
