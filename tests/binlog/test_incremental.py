@@ -11,15 +11,21 @@ import pytest
 from sinkpipeline.changes import incremental
 from sinkpipeline.changes.binlog import beside
 from sinkpipeline.core.errors import Reason
+from support.changes.beside import (
+    BESIDE,
+    first_life_is_killed,
+    keys_read,
+    killed_again_and_again,
+    killed_half_way_and_altered,
+    lives_until_all_is_read,
+)
 from support.changes.binlog import BOTH, ORDERS, BinlogLab
 from support.changes.binlog_load import SMALL, Load, insert, troubled
-from support.changes.lab import Killed, Life
 from support.changes.oracle import check_rows
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
-BESIDE: dict[str, Any] = {"incremental": True}
 ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, note varchar(200))"
 
 
@@ -29,10 +35,6 @@ def check(lab: BinlogLab, *tables: str) -> int:
     lab.check_tables(*(tables or ("orders",)))
     assert lab.left() is None
     return read
-
-
-def keys_read(lab: BinlogLab) -> Counter[Any]:
-    return Counter(each.record.key for each in lab.found() if each.told.op == "r")
 
 
 @BOTH
@@ -57,13 +59,7 @@ def test_rows_beside_a_stream(lab: BinlogLab) -> None:
 def test_one_that_is_killed_goes_on_behind_its_last_row(lab: BinlogLab, point: str) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 5_000)
-    for number in range(3):
-        stage = lab.start(point, database=BESIDE, cuts=SMALL)
-        stage.wait_at(point)
-        if number and point != "incremental-after-opening":
-            stage.release_until_again(point)
-        stage.kill()
-        lab.sql(f"UPDATE orders SET note = 'u' WHERE id IN ({number + 1}, {4_900 + number})")
+    killed_again_and_again(lab, point, SMALL)
     lab.live(database=BESIDE)
     assert check(lab) >= 4_994
     # A row that was changed while nobody read may come by the stream, and once more as it is then.
@@ -218,14 +214,9 @@ def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypat
     insert(lab, 10_000_000, 2_000)
     lab.sql("INSERT INTO items SELECT id, 'i' FROM orders WHERE id < 10000500")
 
-    def end(told: dict[str, Any]) -> None:
-        if told["event"] == "committed" and told.get("incrementalSnapshot") and chance.random() < 0.05:
-            raise Killed
-
-    lab.live(Life(lambda _: (_ for _ in ()).throw(Killed)), database=BESIDE, cuts=SMALL)
+    first_life_is_killed(lab, SMALL)
     with Load(lab, rows=3_000, seed=seed, pause_s=0.01):
-        while lab.left() is not None:
-            lab.live(Life(end), database=BESIDE, cuts=SMALL)
+        lives_until_all_is_read(lab, chance, SMALL)
     lab.live(database=BESIDE, cuts=SMALL)
     assert check(lab, "orders", "items") > 500
 
@@ -265,15 +256,7 @@ def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: Bi
 def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: str) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 3_000)
-    stage = lab.start("after-commit", database=BESIDE, cuts=SMALL)
-    stage.wait_at("after-commit")
-    stage.kill()
-    left = lab.left()
-    assert left is not None
-    assert left["after"]
-    lab.sql(change)
-    lab.live(database=BESIDE)
-    assert {str(dict(each.told.row)["id"]) for each in lab.found()} == {str(each) for each in range(1, 3_001)}
+    killed_half_way_and_altered(lab, change, SMALL)
 
 
 @pytest.mark.thorough("test_under_load_with_ends_at_any_commit")

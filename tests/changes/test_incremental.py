@@ -16,6 +16,14 @@ from sinkpipeline.changes.postgresql.wire import SqlFault
 from sinkpipeline.changes.settings import Publication
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
+from support.changes.beside import (
+    BESIDE,
+    first_life_is_killed,
+    keys_read,
+    killed_again_and_again,
+    killed_half_way_and_altered,
+    lives_until_all_is_read,
+)
 from support.changes.lab import Killed, Lab, Life
 from support.changes.load import Load
 from support.changes.oracle import check_rows, folded
@@ -26,7 +34,6 @@ pytestmark = pytest.mark.kafka
 ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, note text)"
 ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, note text)"
 SMALL = CutPolicy(rows=40, bytes=1 << 20, seconds=0.2)
-BESIDE: dict[str, Any] = {"incremental": True}
 
 
 def insert(lab: Lab, first: int, count: int, table: str = "orders") -> None:
@@ -40,10 +47,6 @@ def check(lab: Lab) -> int:
     assert lab.left() is None
     assert lab.sql("SELECT count(*) FROM pg_replication_slots WHERE temporary") == [(0,)]
     return read
-
-
-def keys_read(lab: Lab) -> Counter[Any]:
-    return Counter(each.record.key for each in lab.found() if each.told.op == "r")
 
 
 def test_rows_beside_a_stream(lab: Lab) -> None:
@@ -68,13 +71,7 @@ def test_one_that_is_killed_goes_on_behind_its_last_row(lab: Lab, point: str) ->
     lab.sql(ORDERS)
     lab.watch()
     insert(lab, 0, 5_000)
-    for number in range(3):
-        stage = lab.start(point, database=BESIDE, cuts=SMALL)
-        stage.wait_at(point)
-        if number and point != "incremental-after-opening":
-            stage.release_until_again(point)
-        stage.kill()
-        lab.sql(f"UPDATE orders SET note = 'u' WHERE id IN ({number + 1}, {4_900 + number})")
+    killed_again_and_again(lab, point, SMALL)
     lab.live(database=BESIDE)
     assert check(lab) >= 4_994
     assert max(keys_read(lab).values()) == 1
@@ -159,14 +156,9 @@ def test_under_load_with_ends_at_any_commit(lab: Lab, seed: int, monkeypatch: py
     insert(lab, 10_000_000, 2_000)
     insert(lab, 0, 500, "items")
 
-    def end(told: dict[str, Any]) -> None:
-        if told["event"] == "committed" and told.get("incrementalSnapshot") and chance.random() < 0.05:
-            raise Killed
-
-    lab.live(Life(lambda _: (_ for _ in ()).throw(Killed)), database=BESIDE, cuts=SMALL)
+    first_life_is_killed(lab, SMALL)
     with Load(lab, rows=3_000, seed=seed, pause_s=0.01):
-        while lab.left() is not None:
-            lab.live(Life(end), database=BESIDE, cuts=SMALL)
+        lives_until_all_is_read(lab, chance, SMALL)
     lab.live(database=BESIDE, cuts=SMALL)
     assert check(lab) > 500
 
@@ -183,15 +175,7 @@ def test_a_key_that_becomes_another_one_half_way(lab: Lab, change: str) -> None:
     """What was noted of the last row means nothing then: the table is read from its beginning."""
     lab.sql(ORDERS)
     insert(lab, 0, 3_000)
-    stage = lab.start("after-commit", database=BESIDE, cuts=SMALL)
-    stage.wait_at("after-commit")
-    stage.kill()
-    left = lab.left()
-    assert left is not None
-    assert left["after"]
-    lab.sql(change)
-    lab.live(database=BESIDE)
-    assert {str(dict(each.told.row)["id"]) for each in lab.found()} == {str(each) for each in range(1, 3_001)}
+    killed_half_way_and_altered(lab, change, SMALL)
 
 
 def added(lab: Lab) -> dict[str, Any]:

@@ -670,6 +670,10 @@ class ChangesWorld:
         )
 
 
+Done = tuple[int, int, str, int]
+"""A change in the topic: its position, what it is, and of which row."""
+
+
 class SnapshotWorld(ChangesWorld):
     """The same, where stages read the table first. Its judge applies what is in the topic, as whoever reads it does."""
 
@@ -686,7 +690,7 @@ class SnapshotWorld(ChangesWorld):
                         start = start or _lsn(newest["pos"][0])
         return newest, start
 
-    def changes(self) -> list[tuple[int, int, str, int]]:
+    def changes(self) -> list[Done]:
         found = []
         if TOPIC in self.broker.topics:
             for record in self.broker.log(TOPIC, 0).history:
@@ -704,6 +708,11 @@ class SnapshotWorld(ChangesWorld):
             return "changes are in the topic, and no progress" if changes else None
         if any(one[:2] >= two[:2] for one, two in pairwise(changes)):
             return f"the topic is out of order: {changes}"
+        at = (_lsn(progress["pos"][0]), progress["pos"][1])
+        return self._wrong_with(changes, start, at, goes_on="incremental" in progress)
+
+    def _wrong_with(self, changes: list[Done], start: int, at: tuple[int, int], *, goes_on: bool) -> str | None:
+        _ = goes_on
         rows: set[int] = set()
         for *_, op, row in changes:
             if (op == "d") != (row in rows):
@@ -712,7 +721,6 @@ class SnapshotWorld(ChangesWorld):
         stream = [each for each in changes if each[0] % 5 == 0]
         if not start:
             return f"the stream has begun: {stream}" if stream else None
-        at = (_lsn(progress["pos"][0]), progress["pos"][1])
         for log in (self.server.log, *self.server.lost):
             expected = [each for one in log if one.lsn >= start for each in one.rows if each[:2] < at]
             if stream == expected and rows == table_of(log, at):
@@ -750,27 +758,14 @@ class IncrementalWorld(SnapshotWorld):
         self.server.tells_by_itself = True
 
     @override
-    def wrong(self) -> str | None:
-        progress, start = self.told()
-        changes = self.changes()
-        if progress is None:
-            return "changes are in the topic, and no progress" if changes else None
-        if any(one[:2] >= two[:2] for one, two in pairwise(changes)):
-            return f"the topic is out of order: {changes}"
-        at = (_lsn(progress["pos"][0]), progress["pos"][1])
-        faults = [self._wrong_of(log, changes, start, at, "incremental" in progress) for log in self._logs()]
+    def _wrong_with(self, changes: list[Done], start: int, at: tuple[int, int], *, goes_on: bool) -> str | None:
+        logs = (self.server.log, *self.server.lost)
+        faults = [self._wrong_of(log, changes, start, at, goes_on=goes_on) for log in logs]
         return None if None in faults else faults[0]
 
-    def _logs(self) -> list[list[Committed]]:
-        return [self.server.log, *self.server.lost]
-
+    @staticmethod
     def _wrong_of(
-        self,
-        log: list[Committed],
-        changes: list[tuple[int, int, str, int]],
-        start: int,
-        at: tuple[int, int],
-        goes_on: bool,
+        log: list[Committed], changes: list[Done], start: int, at: tuple[int, int], *, goes_on: bool
     ) -> str | None:
         stream = [each for each in changes if each[2] != "r"]
         expected = [each for one in log if one.lsn >= start for each in one.rows if each[:2] < at]

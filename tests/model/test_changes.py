@@ -269,10 +269,6 @@ def _rows_do_not_wait_for_their_place() -> Patch:
     return mock.patch.object(TableExport, "__init__", at_once)
 
 
-def _rows_beside_are_of_another_moment() -> Patch:
-    return mock.patch.object(ModelCopying, "rows", lambda wire: table_of(wire.server.log, (wire.server.end, 0)))
-
-
 def _a_row_is_passed_over_after_an_end() -> Patch:
     sitting = Incremental._sitting
 
@@ -299,7 +295,7 @@ def _complete_with_its_last_but_one_row() -> Patch:
 OF_ROWS_BESIDE: list[Callable[[], Patch]] = [
     _touched_rows_are_read,
     _rows_do_not_wait_for_their_place,
-    _rows_beside_are_of_another_moment,
+    _rows_are_of_another_moment,
     _a_row_is_passed_over_after_an_end,
     _complete_with_its_last_but_one_row,
 ]

@@ -124,6 +124,19 @@ def test_a_snapshot_that_is_made_while_keys_are_forgotten_is_not_used(monkeypatc
     assert stale.is_closed
 
 
+def test_a_snapshot_whose_keys_are_forgotten_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incremental, "MOST_TOUCHED", 2)
+    first, second = Snapshot(1), Snapshot(50)
+    tables = rows_of(Kind(first, second))
+    assert [each.key for each in until(tables, 10).changes] == [b"1"]
+    tables.touch([change(each, LogPosition(20), op="d") for each in (3, 4, 5)])
+    assert tables.rows(40) is None
+    assert first.is_closed
+    wait_until(lambda: tables.rows(49) is None and tables._snapshot is second, "another one is made")
+    assert tables.rows(49) is None, "what was forgotten is in it, and it waits for its place"
+    assert [key for key, *_ in everything(tables, 60)] == [b"2", b"3", b"4", b"5"]
+
+
 def test_whatever_is_in_the_way_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental, "_FIRST_PAUSE_S", 0.01)
     away = SinkPipelineError(Reason.SOURCE_UNREACHABLE, "it is locked", "wait")

@@ -89,6 +89,7 @@ class BinlogLab(StageLab):
         with self.server.connected(self.name if database == "" else database, **how) as session:
             yield session
 
+    @override
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """What the last of them answers; each is a transaction."""
         with self.connected() as session, session.cursor() as cursor:

@@ -170,6 +170,10 @@ class StageLab:
     def settings(self, *, database: dict[str, Any] | None = None, **changes: Any) -> StageSettings:
         raise NotImplementedError
 
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """What the last of them answers; each is a transaction."""
+        raise NotImplementedError
+
     def end_of_log(self) -> int:
         """Everything that is committed now stands before it."""
         raise NotImplementedError
@@ -273,6 +277,7 @@ class Lab(StageLab):
         with psycopg.connect(**{"autocommit": True, **given}) as session:
             yield session
 
+    @override
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """What the last of them answers; each is a transaction."""
         with self.connected() as session:

@@ -12,7 +12,7 @@ from sinkpipeline.changes.binlog import copying, look
 from sinkpipeline.changes.binlog.copying import CopiedTable
 from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import name_of
-from sinkpipeline.changes.binlog.wire import Wire
+from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.changes.ports import Chunk, Where
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
@@ -33,10 +33,6 @@ _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblo
 _NUMBER: Final = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _HEX: Final = re.compile(r"([0-9a-f]{2})*")
 _NO_TABLE: Final = 1146
-_TYPES: Final = (
-    "SELECT column_name, column_type, coalesce(collation_name, '') FROM information_schema.columns"
-    " WHERE table_schema = %s AND table_name = %s"
-)
 
 
 class TableExport:
@@ -69,7 +65,7 @@ class TableExport:
         self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
         if not self._table.key:
             raise keyless(name, self._where)
-        self.key = _key(self._wire, self._table)
+        self.key = self._table.order
 
     def close(self) -> None:
         self._wire.close()
@@ -103,26 +99,17 @@ class TableExport:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        try:
-            with copying.told(self._where, self._user, self._kind):
+        with copying.told(self._where, self._user, self._kind):
+            try:
                 yield
-        except SinkPipelineError as error:
-            if f"(error {_NO_TABLE})" not in error.message:
-                raise
-            raise SinkPipelineError(
-                Reason.SOURCE_UNSUITABLE,
-                f"{error.message}, and its rows are to be read",
-                "nothing if it was dropped: the next start leaves it out",
-            ) from error
-
-
-def _key(wire: Wire, table: CopiedTable) -> str:
-    relation = table.relation
-    told = {
-        name: f"{name} {kind} {collation}"
-        for name, kind, collation in wire.rows(_TYPES, (relation.schema, relation.name))
-    }
-    return ", ".join(told[each] for each in table.key)
+            except SqlFault as fault:
+                if fault.code != _NO_TABLE:
+                    raise
+                raise SinkPipelineError(
+                    Reason.SOURCE_UNSUITABLE,
+                    f"{self._where}: {fault.text}, and its rows are to be read",
+                    "nothing if it was dropped: the next start leaves it out",
+                ) from fault
 
 
 def statement(table: CopiedTable, after: Sequence[str], literal: Callable[[str], str]) -> str:

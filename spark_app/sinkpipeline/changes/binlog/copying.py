@@ -29,7 +29,7 @@ _LOCK_S = 60
 _CHANGED = 1412
 _LOCKED = 1205
 _COLUMNS = (
-    "SELECT column_name, data_type, column_type FROM information_schema.columns"
+    "SELECT column_name, data_type, column_type, coalesce(collation_name, '') FROM information_schema.columns"
     " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
 _ESTIMATE = "SELECT coalesce(table_rows, 0) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
@@ -41,6 +41,8 @@ class CopiedTable:
 
     relation: Relation
     key: tuple[str, ...]
+    order: str
+    """By what its key is ordered: columns, their types and their collations."""
     types: Mapping[str, str]
     """Of its columns."""
     columns: str
@@ -75,14 +77,16 @@ def copied_table(wire: Wire, number: int, name: str) -> CopiedTable:
     """A table as it is now; `number`: by which changes know it. SqlFault, SinkPipelineError: SourceUnreachable."""
     schema, table = name.split(".", 1)
     columns = wire.rows(_COLUMNS, (schema, table))
-    made = [_column(column, kind.lower(), full.lower()) for column, kind, full in columns]
+    made = [_column(column, kind.lower(), full.lower()) for column, kind, full, _ in columns]
     names = ", ".join(sql for sql, _, _ in made)
     [(estimate,)] = wire.rows(_ESTIMATE, (schema, table))
     spelled = (Column(column[0], True, spelling) for column, (_, spelling, _) in zip(columns, made, strict=True))
+    key, ordered = look.key_of(wire, name), {row[0]: f"{row[0]} {row[2]} {row[3]}" for row in columns}
     return CopiedTable(
         relation=Relation(number, schema, table, "f", tuple(spelled)),
-        key=look.key_of(wire, name),
-        types={column: kind.lower() for column, kind, _ in columns},
+        key=key,
+        order=", ".join(ordered[each] for each in key),
+        types={column: kind.lower() for column, kind, _, _ in columns},
         columns=names,
         convert=tuple(convert for _, _, convert in made),
         estimate=int(estimate),

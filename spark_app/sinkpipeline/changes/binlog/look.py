@@ -191,8 +191,8 @@ def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
         return At(born, None)
 
 
-def is_between(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> bool:
-    """Whether an event begins at a place, and is of no transaction that began before.
+def found_at(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> At | None:
+    """What stands at a place; None where no event begins there.
 
     Raises:
         SqlFault
@@ -200,19 +200,13 @@ def is_between(connect: Connect, place: BinlogPosition, *, has_checksums: bool) 
     """
     try:
         with contextlib.closing(connect()) as wire:
-            return at_place(wire, place.file, place.offset, has_checksums=has_checksums).is_between
+            return at_place(wire, place.file, place.offset, has_checksums=has_checksums)
     except NotUnderstood:
-        return False
+        return None
     except SqlFault as fault:
         if not fault.is_of_the_log:
             raise
-        return False
-
-
-def born(connect: Connect, file: str, *, has_checksums: bool) -> int:
-    """When a file was begun. SqlFault, SinkPipelineError: SourceUnreachable."""
-    with contextlib.closing(connect()) as wire:
-        return at_place(wire, file, binlog.BEGIN, has_checksums=has_checksums).born
+        return None
 
 
 def clock(wire: Wire, commit: int) -> End:

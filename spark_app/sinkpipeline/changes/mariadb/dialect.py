@@ -47,9 +47,10 @@ class MariadbDialect:
         if place is None or found.size_of(place.number) is None:
             return found
         has_checksums = look.has_checksums(wire)
-        if not look.is_between(connect, place, has_checksums=has_checksums):
+        at_place = look.found_at(connect, place, has_checksums=has_checksums)
+        if at_place is None or not at_place.is_between:
             return replace(found, gtids=None)
-        return replace(found, born=look.born(connect, place.file, has_checksums=has_checksums))
+        return replace(found, born=at_place.born)
 
     def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
         """Every reader begins at the GTID event."""

@@ -58,7 +58,7 @@ class MysqlDialect:
         has_checksums = look.has_checksums(wire)
         if place is None:
             end = found.end
-            return replace(found, gtids="", born=look.born(connect, end.file, has_checksums=has_checksums))
+            return replace(found, gtids="", born=_born(connect, end.file, has_checksums=has_checksums))
         if found.size_of(place.number) is None:
             return found
         return _judged(connect, found, place, has_checksums=has_checksums)
@@ -99,7 +99,7 @@ class MysqlDialect:
             # That this is answered shows that the lock was there all the time.
             locking.rows("UNLOCK TABLES")
         found = parse_binlog(f"{file}:{offset}")
-        born = look.born(connect, file, has_checksums=has_checksums)
+        born = _born(connect, file, has_checksums=has_checksums)
         return found.moved(found.commit, 0, noted("", found.number, born))
 
 
@@ -144,9 +144,7 @@ def _judged(connect: Connect, found: Seen, place: BinlogPosition, *, has_checksu
         except SqlFault as fault:
             if _is_of_the_mode(fault):
                 # What was logged in another gtid_mode is not handed out: when the file was begun is what is left.
-                return replace(
-                    found, gtids=place.gtids, born=look.born(connect, place.file, has_checksums=has_checksums)
-                )
+                return replace(found, gtids=place.gtids, born=_born(connect, place.file, has_checksums=has_checksums))
             if not fault.is_of_the_log:
                 raise
             return found
@@ -161,6 +159,11 @@ def _judged(connect: Connect, found: Seen, place: BinlogPosition, *, has_checksu
 
 def _is_of_the_mode(fault: SqlFault) -> bool:
     return "gtid_mode" in fault.text.lower()
+
+
+def _born(connect: Connect, file: str, *, has_checksums: bool) -> int:
+    with contextlib.closing(connect()) as wire:
+        return look.at_place(wire, file, BEGIN, has_checksums=has_checksums).born
 
 
 def _waited(fault: SqlFault, tables: Sequence[str]) -> SinkPipelineError | None:

@@ -15,9 +15,8 @@ from sinkpipeline.changes.postgresql import copying, look
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.reader import name_of
 from sinkpipeline.changes.postgresql.rows import Rows
-from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
+from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, told
 from sinkpipeline.changes.settings import AnyDatabase, DatabaseSettings
-from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.suitable import check_readable
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -46,13 +45,14 @@ class TableExport:
         self._where = name_of(settings)
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as stack, self._told():
             side = self._connected(stack)
-            before = self._table(side, name)
+            version = look.facts(side, settings.publication.name).version
+            before = self._table(side, version, name)
             maker = self._connected(stack, replication=True)
             maker.rows(_WAIT)
             start, snapshot = copying.export_temporary(maker, f"sinkpipeline_{uuid.uuid4()}".replace("-", "_"))
             self._wire = self._connected(undo)
             read_at = copying.enter(self._wire, snapshot, [before])
-            table = self._table(side, name)
+            table = self._table(side, version, name)
             if table.relation.oid != before.relation.oid or copying.rewritten(self._wire, [before]):
                 raise SinkPipelineError(
                     Reason.SOURCE_UNREACHABLE,
@@ -78,9 +78,8 @@ class TableExport:
         stack.callback(wire.close)
         return wire
 
-    def _table(self, wire: Wire, name: str) -> CopiedTable:
+    def _table(self, wire: Wire, version: int, name: str) -> CopiedTable:
         publication, user = self._settings.publication.name, self._settings.connection.user
-        version = look.facts(wire, publication).version
         for table in copying.tables(wire, publication, version):
             if f"{table.relation.schema}.{table.relation.name}" == name:
                 check_readable({table.name: table.unreadable}, user, self._where)
@@ -93,10 +92,12 @@ class TableExport:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except SqlFault as fault:
-            if fault.sqlstate == _WAITED:
+        with told(self._where, self._settings.connection.user):
+            try:
+                yield
+            except SqlFault as fault:
+                if fault.sqlstate != _WAITED:
+                    raise
                 raise SinkPipelineError(
                     Reason.SOURCE_UNREACHABLE,
                     f"{self._where}: a transaction that has written is open, or somebody alters the table, and a "
@@ -104,11 +105,6 @@ class TableExport:
                     "nothing if it ends by itself: another snapshot is made; else find it by SELECT pid, xact_start, "
                     "query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start, and end it",
                 ) from fault
-            raise refused(fault, self._where, self._settings.connection.user) from fault
-        except NotUnderstood as error:
-            raise SinkPipelineError(
-                Reason.INTERNAL_ERROR, f"{self._where}: {error}", "report it with the version of the server"
-            ) from error
 
 
 def copy_table(settings: AnyDatabase, name: str) -> TableExport:

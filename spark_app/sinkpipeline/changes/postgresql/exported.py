@@ -16,10 +16,9 @@ from sinkpipeline.changes.ports import Look, Parts, Started
 from sinkpipeline.changes.postgresql import copying
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.rows import Rows
-from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused
+from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused, told
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Identity, check_copied
-from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.values import Change
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -137,16 +136,8 @@ class Exported:
             for chunk in rows.read((), lambda count: at.moved(at.commit, at.index + count), wait_s):
                 yield None if chunk is None else chunk.changes
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except SqlFault as fault:
-            raise refused(fault, self._where, self._settings.connection.user) from fault
-        except NotUnderstood as error:
-            raise SinkPipelineError(
-                Reason.INTERNAL_ERROR, f"{self._where}: {error}", "report it with the version of the server"
-            ) from error
+    def _told(self) -> contextlib.AbstractContextManager[None]:
+        return told(self._where, self._settings.connection.user)
 
 
 def copy(parts: Parts, started: Started) -> Exported:

@@ -6,6 +6,7 @@ server decodes then by catalogs as they are now, where it should go by those of 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import select
 import struct
@@ -16,6 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import generators, pq
 
+from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.postgresql.libpq import parameters
@@ -289,6 +291,19 @@ def refused(fault: SqlFault, where: str, role: str) -> SinkPipelineError:
             return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, f"grant it to role {role}, or do it yourself")
         case _:
             return SinkPipelineError(Reason.SOURCE_UNREACHABLE, fact, "look at the server's log")
+
+
+@contextlib.contextmanager
+def told(where: str, role: str) -> Iterator[None]:
+    """What becomes of refusals, and of what can't be read."""
+    try:
+        yield
+    except SqlFault as fault:
+        raise refused(fault, where, role) from fault
+    except NotUnderstood as error:
+        raise SinkPipelineError(
+            Reason.INTERNAL_ERROR, f"{where}: {error}", "report it with the version of the server"
+        ) from error
 
 
 def keepalive(data: memoryview) -> tuple[int, bool] | None:

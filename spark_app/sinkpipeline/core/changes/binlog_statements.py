@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from sinkpipeline.core.changes.binlog_events import Query
@@ -45,7 +46,13 @@ def bare(query: Query) -> str:
 
     MariaDB has `SET STATEMENT variable = value, ... FOR` and `ANALYZE` before statements.
     """
-    text = _PARTS.sub(_without_comments, query.text).strip()
+    return _bare(query.text)
+
+
+@lru_cache(maxsize=1)
+def _bare(text: str) -> str:
+    # Each statement is asked about for many things, and every transaction has some.
+    text = _PARTS.sub(_without_comments, text).strip()
     if _WITH_SETTINGS.match(text) is not None:
         found = _FOR.search(_PARTS.sub(_blank, text))
         text = text if found is None else text[found.end() :].strip()

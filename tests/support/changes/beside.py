@@ -1,0 +1,61 @@
+"""Rows that are read beside a stream: what tests of every kind of database do with them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, Final
+
+from sinkpipeline.core.cuts import CutPolicy
+from support.changes.lab import Killed, Life, StageLab
+
+BESIDE: Final[dict[str, Any]] = {"incremental": True}
+
+
+def keys_read(lab: StageLab) -> Counter[bytes | None]:
+    """How often each row was read."""
+    return Counter(each.record.key for each in lab.found() if each.told.op == "r")
+
+
+def killed_again_and_again(lab: StageLab, point: str, cuts: CutPolicy) -> None:
+    """Three stages, one after the other; whoever reads meanwhile, rows that were read and others are changed."""
+    for number in range(3):
+        stage = lab.start(point, database=BESIDE, cuts=cuts)
+        stage.wait_at(point)
+        if number and point != "incremental-after-opening":
+            stage.release_until_again(point)
+        stage.kill()
+        lab.sql(f"UPDATE orders SET note = 'u' WHERE id IN ({number + 1}, {4_900 + number})")
+
+
+def first_life_is_killed(lab: StageLab, cuts: CutPolicy) -> None:
+    """As soon as it has the source."""
+
+    def end(_: dict[str, Any]) -> None:
+        raise Killed
+
+    lab.live(Life(end), database=BESIDE, cuts=cuts)
+
+
+def lives_until_all_is_read(lab: StageLab, chance: random.Random, cuts: CutPolicy) -> None:
+    """Each is killed at one of its commits, or comes to its end."""
+
+    def end(told: dict[str, Any]) -> None:
+        if told["event"] == "committed" and told.get("incrementalSnapshot") and chance.random() < 0.05:
+            raise Killed
+
+    while lab.left() is not None:
+        lab.live(Life(end), database=BESIDE, cuts=cuts)
+
+
+def killed_half_way_and_altered(lab: StageLab, change: str, cuts: CutPolicy) -> None:
+    """The table's key becomes another one: all of its 3,000 rows come."""
+    stage = lab.start("after-commit", database=BESIDE, cuts=cuts)
+    stage.wait_at("after-commit")
+    stage.kill()
+    left = lab.left()
+    assert left is not None
+    assert left["after"]
+    lab.sql(change)
+    lab.live(database=BESIDE)
+    assert {str(dict(each.told.row)["id"]) for each in lab.found()} == {str(each) for each in range(1, 3_001)}
