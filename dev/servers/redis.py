@@ -11,7 +11,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from servers.local_process import HOST, LocalProcess, cache_directory
+from servers.local_process import HOST, LocalProcess, cache_directory, free_ports
 from servers.local_server import LocalServer
 from servers.waiting import wait_for
 
@@ -66,6 +66,7 @@ class LocalRedis(LocalServer):
         self._program = found
         super().__init__("redis")
         self._kind = kind
+        [self._bus] = free_ports(1)
         self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **(settings or {})}
 
     @override
@@ -98,7 +99,11 @@ class LocalRedis(LocalServer):
     def _arguments(self) -> list[str]:
         found = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory)]
         found += ["--daemonize", "no", "--repl-diskless-sync-delay", "0"]
-        for name, value in self._settings.items():
+        settings = self._settings
+        if settings.get("cluster-enabled") == "yes":
+            # By default the bus is at port + 10,000, where outgoing connections are.
+            settings = {"cluster-port": str(self._bus), **settings}
+        for name, value in settings.items():
             found += [f"--{name}", value]
         return found
 
