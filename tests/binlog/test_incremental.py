@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.changes import incremental
+from sinkpipeline.changes import incremental, table_reading
 from sinkpipeline.changes.binlog import beside
 from sinkpipeline.core.errors import Reason
 from support.changes.beside import (
     BESIDE,
+    emptied_while_it_is_read,
     first_life_is_killed,
     keys_read,
     killed_again_and_again,
@@ -78,6 +79,18 @@ def test_a_table_that_is_added_later_comes_with_its_rows(lab: BinlogLab) -> None
     lab.check_tables("orders", "items")
     assert sum(keys_read(lab).values()) == 52, "what the stream has changed is not read; nor is the first table again"
     assert max(keys_read(lab).values()) == 1
+
+
+@pytest.mark.parametrize("how", [{"snapshot": True}, BESIDE], ids=["Snapshot", "IncrementalSnapshot"])
+def test_positions_ascend_where_nothing_is_logged_between_two_tables(lab: BinlogLab, how: dict[str, Any]) -> None:
+    lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    insert(lab, 0, 50)
+    lab.live(database=how)
+    lab.tables = ("orders", "items")
+    lab.live(database=how)
+    # It looks at the positions, too.
+    found = lab.found()
+    assert [each.told.table.split(".")[1] for each in found] == ["orders"] * 50 + ["items"] * 3
 
 
 def test_a_table_waits_for_xa_that_was_prepared_before_it_was_added(own: BinlogLab) -> None:
@@ -206,7 +219,7 @@ def test_keys_of_every_type_are_read_in_chunks(
 def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small chunks, snapshots of a moment, and few keys that are remembered."""
     monkeypatch.setattr(beside, "CHUNK", 100)
-    monkeypatch.setattr(incremental, "SITTING_S", 0.3)
+    monkeypatch.setattr(table_reading, "SITTING_S", 0.3)
     monkeypatch.setattr(incremental, "MOST_TOUCHED", 1_000)
     chance = random.Random(seed)
     lab.sql(ORDERS, ITEMS)
@@ -244,19 +257,41 @@ def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: Bi
     assert check(lab) >= 99
 
 
-@pytest.mark.parametrize(
-    "change",
+_OTHER_KEYS = [
+    ["ALTER TABLE orders DROP PRIMARY KEY, DROP COLUMN id, ADD id bigint AUTO_INCREMENT PRIMARY KEY FIRST"],
     [
-        "ALTER TABLE orders MODIFY id varchar(20)",
-        "ALTER TABLE orders ADD other int DEFAULT 1, DROP PRIMARY KEY, ADD PRIMARY KEY (other, id)",
+        "CREATE TABLE other LIKE orders",
+        "INSERT INTO other SELECT id - 1000000, note FROM orders",
+        "RENAME TABLE orders TO old, other TO orders",
     ],
-)
-@pytest.mark.thorough("tests/unit/test_incremental has it")
+    [
+        "ALTER TABLE orders ADD other int DEFAULT 1, DROP PRIMARY KEY, ADD PRIMARY KEY (other, id)",
+        "UPDATE orders SET id = id - 1000000",
+    ],
+]
+
+
+@pytest.mark.parametrize("change", _OTHER_KEYS)
+@pytest.mark.thorough("another way", after=2)
 @BOTH
-def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: str) -> None:
+def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: list[str]) -> None:
     lab.sql(ORDERS)
-    insert(lab, 0, 3_000)
+    insert(lab, 1_000_000, 3_000)
     killed_half_way_and_altered(lab, change, SMALL)
+
+
+@BOTH
+def test_a_table_that_is_emptied_while_its_rows_are_read(lab: BinlogLab) -> None:
+    """The server would wait with that, but somebody has ended the session; what it has sent is not right any more."""
+    lab.sql(ORDERS)
+    insert(lab, 0, 15_000)
+    emptied_while_it_is_read(
+        lab,
+        "SELECT concat('KILL ', id) FROM information_schema.processlist WHERE command IN ('Sleep', 'Query')"
+        " AND id <> connection_id() ORDER BY id DESC LIMIT 1",
+        SMALL,
+    )
+    assert check(lab) < 15_000
 
 
 @pytest.mark.thorough("test_under_load_with_ends_at_any_commit")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,12 +26,16 @@ from model.broker import Broker
 from model.judge import Violation
 from model.scheduler import Fate, Process, Scheduler, Thread
 from sinkpipeline.changes import incremental
+from sinkpipeline.changes.cancellation import Cancellation
+from sinkpipeline.changes.ports import Batch
 from sinkpipeline.changes.postgresql import beside, exported, reader, rows
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
 from sinkpipeline.changes.stage import Stage
+from sinkpipeline.changes.table_reading import Ending
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.incremental import IncrementalMark
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text
@@ -50,6 +55,7 @@ PUBLICATION = "16390"
 _CUTS = CutPolicy(rows=3, bytes=1 << 20, seconds=0.5)
 _PATIENCE_S = 600.0
 _BACKOFF_S = 5.0
+_SITTING_S = 2.0
 _OID = 7
 _RELATION = (
     b"R" + struct.pack(">I", _OID) + b"public\0t\0d" + struct.pack(">H", 1) + b"\1id\0" + struct.pack(">Ii", 23, -1)
@@ -263,6 +269,9 @@ class Wire:
         if self.server.reader is self:
             self.server.reader = None
 
+    def cancel(self) -> None:
+        """Nothing waits."""
+
     def rows(self, _statement: str, *_: object) -> list[tuple[Any, ...]]:
         return [("id 23",)]
 
@@ -372,6 +381,10 @@ class Copying:
     """In place of what a snapshot asks by SQL: of one table, in chunks of two rows."""
 
     @staticmethod
+    def pinned(_wire: Wire, table: CopiedTable) -> CopiedTable:
+        return table
+
+    @staticmethod
     def tables(_wire: Wire, *_: object) -> list[CopiedTable]:
         relation = Relation(_OID, "public", "t", "d", (Column("id", True, 23),))
         table = CopiedTable(relation=relation, key=(0,), is_partitioned=False, only_rows=None, estimate=1)
@@ -425,25 +438,35 @@ class Copying:
             yield b"%d\n" % row
 
 
-class Opening:
-    """In place of a thread: who asks for a snapshot has it at once."""
+class TableReading:
+    """In place of a thread: who asks for a snapshot has it at once, and each batch when it is taken."""
 
-    def __init__(self, kind: Any, database: Any, table: str) -> None:
+    def __init__(self, kind: Any, database: Any, mark: IncrementalMark) -> None:
         self._made: Any = None
-        self._error: SinkPipelineError | None = None
+        self._refusal: SinkPipelineError | None = None
+        self._until = time.monotonic() + _SITTING_S
         try:
-            self._made = kind.copy_table(database, table)
+            self._made = kind.copy_table(database, mark.waiting[0], Cancellation())
+            self._batches = self._made.read(mark.by(self._made.key).after)
         except SinkPipelineError as error:
-            self._error = error
+            self._refusal = error
 
-    def taken(self) -> Any:
-        if self._error is not None:
-            raise self._error
+    def snapshot(self) -> Any:
+        if self._refusal is not None:
+            raise self._refusal
         return self._made
+
+    def take(self, _wait_s: float) -> Batch | Ending | None:
+        if time.monotonic() > self._until:
+            return Ending.LATE
+        found: Batch | Ending | None = next(self._batches, Ending.ALL)
+        return found
 
     def leave(self) -> None:
         if self._made is not None:
             self._made.close()
+
+    close = leave
 
 
 @contextlib.contextmanager
@@ -456,8 +479,7 @@ def read_from_the_model() -> Iterator[None]:
         mock.patch.object(beside, "Wire", Wire),
         mock.patch.object(beside, "copying", Copying),
         mock.patch.object(beside, "look", _Look),
-        mock.patch.object(incremental, "Opening", Opening),
-        mock.patch.object(incremental, "SITTING_S", 2.0),
+        mock.patch.object(incremental, "TableReading", TableReading),
         # One chunk at a time.
         mock.patch.object(incremental, "_STRETCH_S", -1.0),
         mock.patch.object(incremental, "MOST_TOUCHED", 4),

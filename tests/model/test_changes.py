@@ -262,8 +262,8 @@ def _touched_rows_are_read() -> Patch:
 def _rows_do_not_wait_for_their_place() -> Patch:
     make = TableExport.__init__
 
-    def at_once(self: TableExport, settings: Any, name: str) -> None:
-        make(self, settings, name)
+    def at_once(self: TableExport, settings: Any, name: str, cancellation: Any) -> None:
+        make(self, settings, name, cancellation)
         self.start = LogPosition(1)
 
     return mock.patch.object(TableExport, "__init__", at_once)
@@ -282,8 +282,8 @@ def _a_row_is_passed_over_after_an_end() -> Patch:
 def _complete_with_its_last_but_one_row() -> Patch:
     rows = Incremental.rows
 
-    def early(self: Incremental, reached: int) -> Any:
-        found = rows(self, reached)
+    def early(self: Incremental, reached: int, nth: int, *, is_idle: bool) -> Any:
+        found = rows(self, reached, nth, is_idle=is_idle)
         if found is not None and found.changes and self.left is not None:
             self.left = self.left.without_first
             return Read(found.changes[:-1], is_last=True)

@@ -8,19 +8,44 @@ from typing import Any
 
 import pytest
 
-from sinkpipeline.changes import incremental
+from sinkpipeline.changes import incremental, table_reading
+from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.incremental import Incremental
-from sinkpipeline.changes.ports import Chunk, Read, Where
+from sinkpipeline.changes.ports import Altered, Batch, Read
 from sinkpipeline.core.changes.incremental import IncrementalMark, added_since, added_to, asked, incremental_from_record
-from sinkpipeline.core.changes.positions import LogPosition, Position
-from sinkpipeline.core.changes.values import Change
+from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Truncate, Update, Values
+from sinkpipeline.core.changes.positions import LogPosition
+from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from support.waiting import wait_until
 
+TABLE = Relation(7, "s", "t", "d", (Column("id", True, 23), Column("n", False, 23), Column("doc", False, 25)))
 
-def change(key: int, at: Position, table: str = "s.t", op: str = "r") -> Change:
-    value = b',"unchanged":["doc"]}' if op == "u" else b',"unchanged":[]}'
-    return Change(at.commit, at.index, f'["{at.place}",{at.index}]', op, table, b"%d" % key, value, 0)
+
+def writer() -> Writer:
+    made = Writer(lambda _: ("id",))
+    made.enter(200, 0, "1")
+    made.relation(TABLE)
+    made.relation(TABLE._replace(oid=8, name="other"))
+    return made
+
+
+def insert(key: int, table: int = 7) -> list[Change]:
+    return writer().changes(Insert(table, [str(key), "9", "new"]))
+
+
+def delete(key: int) -> list[Change]:
+    return writer().changes(Delete(7, [str(key), None, None], False))
+
+
+def update(key: int, n: int = 9, doc: Any = UNCHANGED, *, before: int | None = None) -> list[Change]:
+    """`before`: the key that it had."""
+    old: Values | None = None if before is None else [str(before), None, None]
+    return writer().changes(Update(7, old, False, [str(key), str(n), doc]))
+
+
+def truncate() -> list[Change]:
+    return writer().changes(Truncate((7,)))
 
 
 class Snapshot:
@@ -29,16 +54,24 @@ class Snapshot:
     def __init__(self, start: int, key: str = "id 20") -> None:
         self.start = LogPosition(start)
         self.key = key
+        self.relation = TABLE
+        self.read_at = 0
         self.is_closed = False
+        self.reads = threading.Event()
+        self.reads.set()
 
     def close(self) -> None:
         self.is_closed = True
 
-    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
-        _ = wait_s
+    def read(self, after: Sequence[str]) -> Iterator[Batch | None]:
         first = int(after[0]) if after else 0
         for number in range(first + 1, 6):
-            yield Chunk([change(number, where(number - first - 1))], (str(number),))
+            while not self.reads.wait(0.01):
+                yield None
+            yield Batch([[str(number), "0", f"doc {number}"]], (str(number),))
+
+    def writer(self) -> Writer:
+        return writer()
 
 
 class Kind:
@@ -48,131 +81,235 @@ class Kind:
         self.made = list(made)
         self.may_go_on = threading.Event()
         self.may_go_on.set()
+        self.cancelled = threading.Event()
 
-    def copy_table(self, _database: Any, _table: str) -> Snapshot:
-        self.may_go_on.wait(10)
+    def copy_table(self, _database: Any, _table: str, cancellation: Cancellation) -> Snapshot:
         found = self.made.pop(0)
+        if not self.may_go_on.is_set():
+            cancellation.add(self.cancelled.set)
+            self.may_go_on.wait(10)
         if isinstance(found, SinkPipelineError):
             raise found
         return found
 
 
-def rows_of(kind: Kind, mark: IncrementalMark | None = None) -> Incremental:
-    return Incremental(kind, None, mark or IncrementalMark(waiting=("s.t",)))  # type: ignore[arg-type]
+class Rows:
+    """What a life does with them: each read is counted."""
+
+    def __init__(self, kind: Kind, mark: IncrementalMark | None = None) -> None:
+        mark = mark or IncrementalMark(waiting=("s.t",))
+        self.tables = Incremental(kind, None, mark)  # type: ignore[arg-type]
+        self.nth = 50
+
+    @property
+    def left(self) -> IncrementalMark | None:
+        return self.tables.left
+
+    def touch(self, *events: list[Change]) -> None:
+        for each in events:
+            self.tables.touch(each)
+
+    def look(self, reached: int) -> Read | None:
+        read = self.tables.rows(reached, self.nth, is_idle=False)
+        self.nth += 0 if read is None else len(read.changes)
+        return read
+
+    def until(self, reached: int, is_it: Callable[[Read], object] = bool) -> Read:
+        found: list[Read] = []
+
+        def comes() -> bool:
+            read = self.look(reached)
+            if read is not None and is_it(read):
+                found.append(read)
+            return bool(found)
+
+        wait_until(comes, "rows come")
+        return found[0]
+
+    def until_made(self, reached: int, snapshot: Snapshot) -> None:
+        wait_until(lambda: self.look(reached) is None and self.tables._snapshot is snapshot, "it is made")
+
+    def everything(self, reached: int) -> list[Change]:
+        found: list[Change] = []
+        while not (read := self.until(reached)).is_last:
+            found += read.changes
+        return found
 
 
-def until(tables: Incremental, reached: int, is_it: Callable[[Read | None], object] = bool) -> Read:
-    found: list[Read] = []
-
-    def comes() -> bool:
-        read = tables.rows(reached)
-        if read is not None and is_it(read):
-            found.append(read)
-        return bool(found)
-
-    wait_until(comes, "rows come")
-    return found[0]
+def ids(changes: list[Change]) -> list[int]:
+    return [int(each.key.decode().split(":")[-1].rstrip("}")) for each in changes]
 
 
-def everything(tables: Incremental, reached: int) -> list[tuple[bytes, int, int]]:
-    found: list[tuple[bytes, int, int]] = []
-    while not (read := until(tables, reached)).is_last:
-        found += [(each.key, each.commit, each.nth) for each in read.changes]
-    return found
+def places(changes: list[Change]) -> list[tuple[int, int]]:
+    return [(each.commit, each.nth) for each in changes]
 
 
 def test_rows_wait_for_their_place_and_stand_behind_what_was_handed_out() -> None:
     snapshot = Snapshot(100)
-    tables = rows_of(Kind(snapshot))
-    wait_until(lambda: tables.rows(99) is None and tables._snapshot is not None, "it is there")
-    assert tables.rows(99) is None
-    tables.touch([change(2, LogPosition(100), op="d"), change(3, LogPosition(100), "s.other", "d")])
-    assert everything(tables, 120) == [(b"1", 119, 0), (b"3", 119, 2), (b"4", 119, 3), (b"5", 119, 4)]
-    assert tables.left is None
-    assert tables.rows(120) is None
-    assert snapshot.is_closed
+    rows = Rows(Kind(snapshot))
+    rows.until_made(99, snapshot)
+    assert rows.look(99) is None
+    rows.touch(delete(2), insert(3, table=8))
+    found = rows.everything(120)
+    assert ids(found) == [1, 3, 4, 5]
+    assert places(found) == [(119, 50), (119, 51), (119, 52), (119, 53)]
+    assert rows.left is None
+    assert rows.look(120) is None
+    wait_until(lambda: snapshot.is_closed, "nobody has it any more")
 
 
 def test_another_table_comes_behind_the_first_and_knows_nothing_of_its_keys() -> None:
-    tables = rows_of(
+    rows = Rows(
         Kind(Snapshot(1), Snapshot(1)), IncrementalMark(waiting=("s.t", "s.u"), after=("3",), key="id 20", rows=7)
     )
-    tables.touch([change(5, LogPosition(1), op="d")])
-    assert everything(tables, 9) == [(b"4", 8, 7)]
-    assert tables.left == IncrementalMark(waiting=("s.u",), rows=9)
-    assert [key for key, *_ in everything(tables, 9)] == [b"1", b"2", b"3", b"4", b"5"]
+    rows.touch(delete(5))
+    first = rows.everything(9)
+    assert ids(first) == [4]
+    assert rows.left == IncrementalMark(waiting=("s.u",), rows=9)
+    second = rows.everything(9)
+    assert ids(second) == [1, 2, 3, 4, 5]
+    assert places(first + second) == [(8, nth) for nth in range(50, 56)], "positions ascend from table to table"
 
 
 def test_a_table_that_is_ordered_by_something_else_is_read_from_its_beginning() -> None:
-    tables = rows_of(Kind(Snapshot(1, "id 25")), IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", rows=7))
-    until(tables, 9)
-    assert tables.left == IncrementalMark(waiting=("s.t",), after=("1",), key="id 25", rows=8)
-    assert [key for key, *_ in everything(tables, 9)] == [b"2", b"3", b"4", b"5"]
+    rows = Rows(Kind(Snapshot(1, "id 25")), IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", rows=7))
+    rows.until(9)
+    assert rows.left == IncrementalMark(waiting=("s.t",), after=("1",), key="id 25", rows=8)
+    assert ids(rows.everything(9)) == [2, 3, 4, 5]
 
 
-def test_a_snapshot_that_is_made_while_keys_are_forgotten_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incremental, "MOST_TOUCHED", 2)
+@pytest.mark.parametrize("limit", ["MOST_TOUCHED", "MOST_BYTES"])
+def test_a_snapshot_that_is_made_while_keys_are_forgotten_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(incremental, limit, 2)
     stale, fresh = Snapshot(1), Snapshot(50)
     kind = Kind(stale, fresh)
     kind.may_go_on.clear()
-    tables = rows_of(kind)
-    assert tables.rows(10) is None
-    tables.touch([change(each, LogPosition(20), op="d") for each in (1, 2, 3)])
-    assert tables.rows(40) is None
+    rows = Rows(kind)
+    assert rows.look(10) is None
+    wait_until(lambda: kind.made == [fresh], "it is being made")
+    rows.touch(delete(1), delete(2), delete(3))
+    assert rows.look(40) is None
+    assert kind.cancelled.wait(10), "the server is not asked any more"
     kind.may_go_on.set()
-    assert [key for key, *_ in everything(tables, 60)] == [b"1", b"2", b"3", b"4", b"5"]
-    assert stale.is_closed
+    assert ids(rows.everything(60)) == [1, 2, 3, 4, 5]
+    wait_until(lambda: stale.is_closed, "nobody has it")
 
 
 def test_a_snapshot_whose_keys_are_forgotten_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental, "MOST_TOUCHED", 2)
     first, second = Snapshot(1), Snapshot(50)
-    tables = rows_of(Kind(first, second))
-    assert [each.key for each in until(tables, 10).changes] == [b"1"]
-    tables.touch([change(each, LogPosition(20), op="d") for each in (3, 4, 5)])
-    assert tables.rows(40) is None
+    rows = Rows(Kind(first, second))
+    assert ids(rows.until(10).changes) == [1]
+    rows.touch(delete(3), delete(4), delete(5))
+    assert rows.look(40) is None
+    rows.until_made(49, second)
     assert first.is_closed
-    wait_until(lambda: tables.rows(49) is None and tables._snapshot is second, "another one is made")
-    assert tables.rows(49) is None, "what was forgotten is in it, and it waits for its place"
-    assert [key for key, *_ in everything(tables, 60)] == [b"2", b"3", b"4", b"5"]
+    assert rows.look(49) is None, "what was forgotten is in it, and it waits for its place"
+    assert ids(rows.everything(60)) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("how", ["emptied", "altered"])
+def test_a_table_that_is_another_one_is_read_from_its_beginning(how: str) -> None:
+    """Also where rows of the snapshot before were read and not taken."""
+    first, second = Snapshot(1), Snapshot(50)
+    rows = Rows(Kind(first, second))
+    assert ids(rows.until(10).changes) == [1]
+    rows.touch(delete(2))
+    rows.tables.touch(Altered("s.other"))
+    assert ids(rows.until(10, lambda read: read.changes).changes) == [3]
+    rows.tables.touch(truncate() if how == "emptied" else Altered("s.t"))
+    assert rows.left == IncrementalMark(waiting=("s.t",), key="id 20", rows=3)
+    rows.until_made(49, second)
+    assert rows.look(49) is None
+    assert ids(rows.everything(60)) == [1, 2, 3, 4, 5]
 
 
 def test_whatever_is_in_the_way_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental, "_FIRST_PAUSE_S", 0.01)
     away = SinkPipelineError(Reason.SOURCE_UNREACHABLE, "it is locked", "wait")
     refused = SinkPipelineError(Reason.SOURCE_UNSUITABLE, "no right", "grant it")
-    tables = rows_of(Kind(away, Snapshot(1), refused), IncrementalMark(waiting=("s.t", "s.u")))
-    wait_until(lambda: tables.rows(5) is None and tables.waits_for, "it is told")
-    assert tables.waits_for == "it is locked"
-    assert len(everything(tables, 5)) == 5
-    assert tables.waits_for == ""
-    wait_until(lambda: tables.rows(5) is None and tables.waits_for == "no right", "the stream goes on, and it is told")
-    tables.close()
+    rows = Rows(Kind(away, Snapshot(1), refused), IncrementalMark(waiting=("s.t", "s.u")))
+    wait_until(lambda: rows.look(5) is None and rows.tables.waits_for, "it is told")
+    assert rows.tables.waits_for == "it is locked; wait"
+    assert len(rows.everything(5)) == 5
+    assert rows.tables.waits_for == ""
+    wait_until(lambda: rows.look(5) is None and rows.tables.waits_for, "the stream goes on, and it is told")
+    assert rows.tables.waits_for == "no right; grant it"
+    rows.tables.close()
 
 
-def test_a_row_that_a_change_does_not_tell_whole_is_read_once_more() -> None:
-    tables = rows_of(Kind(Snapshot(1), Snapshot(30)))
-    tables.touch([change(2, LogPosition(1), op="u"), change(4, LogPosition(1), op="d")])
-    assert tables.left is not None
-    assert tables.left.more
-    assert [key for key, *_ in everything(tables, 40)] == [b"1", b"3", b"5", b"2"]
-    assert tables.left is None
+def test_a_row_that_changes_do_not_tell_whole_is_told_with_what_they_lack() -> None:
+    """However often it changes."""
+    rows = Rows(Kind(Snapshot(1)))
+    rows.touch(update(2), update(2, 10), update(4, doc="told"), update(4, 11), update(5), delete(5))
+    found = {number: each.value for number, each in zip([1, 2, 3], rows.everything(40), strict=True)}
+    assert b'"after":{"id":2,"n":10,"doc":"doc 2"},"unchanged":[]}' in found[2]
+    assert rows.left is None
+
+
+def test_a_row_that_has_another_key_since_and_was_not_told_whole_is_read_once_more() -> None:
+    """By its old one the topic had nothing of it, and its new one was perhaps passed before."""
+    rows = Rows(Kind(Snapshot(1), Snapshot(30)))
+    assert ids(rows.until(10).changes) == [1]
+    rows.touch(update(2, before=4))
+    assert rows.left is not None
+    assert rows.left.more
+    found = rows.everything(40)
+    assert ids(found) == [2, 3, 5, 2]
+    assert b'"after":{"id":2,"n":9,"doc":"doc 2"}' in found[0].value
+
+
+def test_one_of_which_the_topic_has_all_is_not_read_once_more() -> None:
+    rows = Rows(Kind(Snapshot(1)))
+    rows.touch(update(4, doc="told"), update(2, before=4))
+    assert rows.left is not None
+    assert not rows.left.more
+    assert ids(rows.everything(40)) == [1, 3, 5]
 
 
 def test_a_life_that_does_not_know_which_rows_reads_all_of_them() -> None:
     mark = IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", more=True, rows=7)
-    tables = rows_of(Kind(Snapshot(1), Snapshot(30)), mark)
-    assert [key for key, *_ in everything(tables, 40)] == [b"4", b"5", b"1", b"2", b"3", b"4", b"5"]
+    rows = Rows(Kind(Snapshot(1), Snapshot(30)), mark)
+    assert ids(rows.everything(40)) == [4, 5, 1, 2, 3, 4, 5]
+
+
+def test_a_snapshot_that_was_used_for_long_is_closed_although_nobody_takes_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stage may be inside a large transaction meanwhile."""
+    monkeypatch.setattr(table_reading, "SITTING_S", 0.2)
+    monkeypatch.setattr(table_reading, "_AHEAD", 1)
+    monkeypatch.setattr(table_reading, "_LOOK_S", 0.01)
+    first, second = Snapshot(1), Snapshot(1)
+    rows = Rows(Kind(first, second))
+    rows.until_made(0, first)
+    wait_until(lambda: first.is_closed, "nobody waits for it")
+    monkeypatch.setattr(table_reading, "SITTING_S", 60.0)
+    assert ids(rows.everything(40)) == [1, 2, 3, 4, 5]
+
+
+def test_rows_that_do_not_come_hold_nobody_up() -> None:
+    snapshot = Snapshot(1)
+    snapshot.reads.clear()
+    rows = Rows(Kind(snapshot))
+    rows.until_made(40, snapshot)
+    assert rows.look(40) is None
+    snapshot.reads.set()
+    assert len(rows.everything(40)) == 5
 
 
 def test_one_that_is_left_while_it_is_made_is_closed() -> None:
     snapshot = Snapshot(1)
     kind = Kind(snapshot)
     kind.may_go_on.clear()
-    tables = rows_of(kind)
-    assert tables.rows(5) is None
+    rows = Rows(kind)
+    assert rows.look(5) is None
+    wait_until(lambda: not kind.made, "it is being made")
     threading.Timer(0.05, kind.may_go_on.set).start()
-    tables.close()
+    rows.tables.close()
+    assert kind.cancelled.wait(10)
     wait_until(lambda: snapshot.is_closed, "nobody has it")
 
 

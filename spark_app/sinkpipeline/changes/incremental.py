@@ -10,6 +10,10 @@ The rows of a snapshot are right at its place C, and neither before it nor behin
 come to C. From there on a row that the stream has touched is left out: what it has become is in the topic already.
 Whoever applies what comes, in order, never sees a row go back.
 
+    the stream tells that the table was emptied or altered     the snapshot is given up; the next one begins anew
+    too many keys were touched                                 the snapshot is given up; the next one goes on
+    the snapshot can't be made, or ends                        it is told, and tried again after a while
+
 A life that ends leaves the key of the last row. The next one goes on behind it, with another snapshot. The idea of rows
 beside a log is that of Netflix's DBLog (2019), which needs a place to write marks into; the place of a snapshot, which
 both kinds of databases tell, takes no right to write.
@@ -17,95 +21,35 @@ both kinds of databases tell, takes no right to write.
 
 from __future__ import annotations
 
-import enum
 import logging
-import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from typing_extensions import override
 
 from sinkpipeline.changes.life import Life
-from sinkpipeline.changes.ports import Chunk, Event, Heard, Kind, Parts, Read, TableSnapshot
+from sinkpipeline.changes.ports import Altered, Batch, Event, Heard, Kind, Parts, Read, TableSnapshot
 from sinkpipeline.changes.settings import AnyDatabase
+from sinkpipeline.changes.table_reading import Ending, TableReading
 from sinkpipeline.core.changes.incremental import IncrementalMark, told
-from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.snapshots import before_stream
-from sinkpipeline.core.changes.values import has_unchanged
+from sinkpipeline.core.changes.touched import MOST_BYTES, Reshaped, Touched
+from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import PartitionProgress
 from sinkpipeline.sinks.failpoints import failpoint
 
 _LOG = logging.getLogger("sinkpipeline.changes")
 
-SITTING_S = 60.0
-"""How long one snapshot is used: the server keeps the rows of that moment for it, and nobody alters the table."""
 MOST_TOUCHED = 200_000
-"""Likewise, how many keys of changed rows are remembered."""
+"""How many keys of changed rows are remembered."""
 _STRETCH_S = 0.2
 """For so long rows are read before the stream is looked at again, where it has nothing."""
 _WAIT_S = 0.05
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
-_CLOSE_S = 1.0
 _NOT_OF_THE_SOURCE: Final = frozenset({Reason.INTERNAL_ERROR, Reason.PROGRESS_CORRUPT})
-
-
-class _End(enum.Enum):
-    """Of the rows of a table."""
-
-    END = enum.auto()
-
-
-_END: Final = _End.END
-
-
-class Opening:
-    """A snapshot of a table, made by a thread: the server answers when transactions have ended that it waits for."""
-
-    def __init__(self, kind: Kind, database: AnyDatabase, table: str) -> None:
-        self.table = table
-        self._made: TableSnapshot | None = None
-        self._error: BaseException | None = None
-        self._is_left = False
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, args=(kind, database), name="table-snapshot", daemon=True)
-        self._thread.start()
-
-    def _run(self, kind: Kind, database: AnyDatabase) -> None:
-        try:
-            made = kind.copy_table(database, self.table)
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the snapshot is told
-            self._error = error
-            return
-        with self._lock:
-            if not self._is_left:
-                self._made = made
-                return
-        made.close()
-
-    def taken(self) -> TableSnapshot | None:
-        """The snapshot, for whoever closes it; None where it is not made yet.
-
-        Raises:
-            SinkPipelineError: why it can't be made.
-        """
-        if self._thread.is_alive():
-            return None
-        if self._error is not None:
-            raise self._error
-        return self._made
-
-    def leave(self) -> None:
-        """Nobody wants it any more."""
-        with self._lock:
-            self._is_left = True
-            made, self._made = self._made, None
-        if made is not None:
-            made.close()
-        # So that in most cases nothing is left at the server when the next stage comes.
-        self._thread.join(_CLOSE_S)
 
 
 class Incremental:
@@ -115,126 +59,141 @@ class Incremental:
         self.left: IncrementalMark | None = mark
         """What is still to be read, behind everything that `rows` has given."""
         self.waits_for = ""
-        """Why no snapshot could be made the last time."""
+        """Why the next rows can't be read, and what to do about it."""
         self._kind = kind
         self._database = database
-        self._opening: Opening | None = None
+        self._reading: TableReading | None = None
         self._snapshot: TableSnapshot | None = None
-        self._chunks: Iterator[Chunk | None] = iter(())
-        self._opened_at = self._again_at = 0.0
+        self._writer: Writer
+        self._again_at = 0.0
         self._pause_s = _FIRST_PAUSE_S
-        self._touched: set[bytes] = set()
-        self._reached = 0
+        self._touched = Touched()
         self._owed: set[bytes] = set()
-        """Keys of rows that have come by changes that do not tell all of them."""
+        """Rows of which the topic may lack a part when the table was read."""
         self._only: set[bytes] | None = None
         """Which rows are read; None: all."""
         self._knows_all = not mark.more
         """Whether `_owed` has all that are owed of the table."""
-        self._is_stale = False
-        """Whether keys were forgotten since the snapshot was asked for that is being made."""
 
     def close(self) -> None:
-        if self._opening is not None:
-            self._opening.leave()
-            self._opening, self._is_stale = None, False
-        self._stand_up()
+        if self._reading is not None:
+            self._reading.close()
+        self._give_up()
 
     def touch(self, event: Event) -> None:
         """What the stream hands out: all of it is told here."""
-        if self.left is None or not isinstance(event, list):
+        if self.left is None:
             return
         table = self.left.waiting[0]
-        for change in event:
-            if change.table == table:
-                self._touched.add(change.key)
-                if has_unchanged(change.value):
-                    # Of a large value that was not touched only a row tells: it is read once more.
-                    self._owed.add(change.key)
-                    self.left = self.left.with_more
+        match event:
+            case Altered(altered) if altered == table:
+                self._begin_anew(self.left)
+            case [*changes]:
+                ours = [each for each in changes if each.table == table]
+                if any(each.op == "t" for each in ours):
+                    self._begin_anew(self.left)
+                elif ours:
+                    self._note(ours)
+            case _:
+                pass
 
-    def rows(self, reached: int) -> Read | None:
+    def _note(self, changes: list[Change]) -> None:
+        try:
+            owed = self._touched.note(changes, self._is_known)
+        except Reshaped:
+            # Which of them are owed, nobody knows.
+            self._forget()
+            self._knows_all, owed = False, [each.key for each in changes]
+        if owed and self.left is not None:
+            self._owed.update(owed)
+            self.left = self.left.with_more
+
+    def _is_known(self, key: bytes) -> bool:
+        return self._only is not None and key not in self._only
+
+    def rows(self, reached: int, nth: int, *, is_idle: bool) -> Read | None:
         """What can be handed out now, between two transactions of the stream; None: nothing before more is heard.
 
         Args:
             reached: everything that commits before this was handed out.
+            nth: by what the next row is counted.
+            is_idle: whether the stream has nothing, so that rows may be waited for.
 
         Raises:
             SinkPipelineError: InternalError, ProgressCorrupt. What is the source's is waited for.
         """
-        left = self.left
-        if left is None:
+        if self.left is None:
             return None
-        self._reached = reached
         try:
-            snapshot = self._sitting(left)
-            if snapshot is None or reached < snapshot.start.commit:
-                return None
-            chunk = next(self._chunks, _END)
-            left = self.left or left
+            return self._next(self.left, reached, nth, _WAIT_S if is_idle else 0)
+        except Reshaped:
+            self._forget()
         except SinkPipelineError as trouble:
             if trouble.reason in _NOT_OF_THE_SOURCE:
                 raise
             # Whatever it is: the stream goes on, and it is told.
             self._put_off(trouble)
+        return None
+
+    def _next(self, left: IncrementalMark, reached: int, nth: int, wait_s: float) -> Read | None:
+        reading, snapshot = self._reading, self._sitting(left)
+        if reading is None or snapshot is None or reached < snapshot.start.commit:
             return None
-        if chunk is None:
-            return Read([])
-        if isinstance(chunk, _End):
-            return self._table_read(left)
-        self.left = left.moved(chunk.after, len(chunk.changes))
-        only = self._only
-        return Read(
-            [each for each in chunk.changes if each.key not in self._touched and (only is None or each.key in only)]
-        )
+        left = self.left or left
+        match reading.take(wait_s):
+            case Batch() as batch:
+                return self._handed(batch, left, snapshot, reached, nth)
+            case Ending.ALL:
+                return self._table_read(left)
+            case Ending.LATE:
+                self._give_up()
+                return Read([])
+            case None:
+                return None
 
     def _sitting(self, left: IncrementalMark) -> TableSnapshot | None:
         """The snapshot that is read; None while it is made."""
-        now = time.monotonic()
-        if len(self._touched) > MOST_TOUCHED:
-            # What was handed out until here, the next one has; one that is being made may not have it.
-            self._stand_up()
-            self._touched.clear()
-            self._is_stale = self._opening is not None
-        if self._snapshot is not None and now - self._opened_at > SITTING_S:
-            self._stand_up()
-        if self._snapshot is not None:
-            return self._snapshot
-        if self._opening is None:
-            if now >= self._again_at:
-                self._opening = Opening(self._kind, self._database, left.waiting[0])
+        if len(self._touched) > MOST_TOUCHED or self._touched.size > MOST_BYTES:
+            # What was handed out until here, the next one has.
+            self._forget()
+        if self._reading is None:
+            if time.monotonic() >= self._again_at:
+                self._reading = TableReading(self._kind, self._database, left)
             return None
-        made = self._opening.taken()
-        if made is None:
-            return None
-        if self._is_stale:
-            made.close()
-            self._opening, self._is_stale = None, False
-            return None
-        self._opening, self._snapshot, self._opened_at = None, made, now
-        self._pause_s, self.waits_for = _FIRST_PAUSE_S, ""
-        self.left = left = left.by(made.key)
-        self._chunks = made.read(left.after, lambda _: self._place(made.start), _WAIT_S)
-        failpoint("incremental-after-opening")
-        return made
+        if self._snapshot is None and (made := self._reading.snapshot()) is not None:
+            self._snapshot, self._writer = made, made.writer()
+            self._pause_s, self.waits_for = _FIRST_PAUSE_S, ""
+            self.left = left.by(made.key)
+            failpoint("incremental-after-opening")
+        return self._snapshot
 
-    def _place(self, of_the_source: Position) -> Position:
-        """Where a row stands: behind all that was handed out, and before all that comes. An index counts the rows."""
-        here = before_stream(of_the_source.moved(self._reached))
-        return here.moved(here.commit, 0 if self.left is None else self.left.rows)
+    def _handed(self, batch: Batch, left: IncrementalMark, snapshot: TableSnapshot, reached: int, nth: int) -> Read:
+        """Rows stand behind all that was handed out, and before all that comes; an index counts them."""
+        relation, writer, only = snapshot.relation, self._writer, self._only
+        names = tuple(each.name for each in relation.columns)
+        writer.enter(before_stream(snapshot.start.moved(reached)).commit, snapshot.read_at, "null", nth)
+        changes = []
+        for row in batch.rows:
+            key = writer.key(relation.oid, row)
+            if only is None or key in only:
+                whole = self._touched.row(key, names, row)
+                if whole is not None:
+                    changes.append(writer.read(relation.oid, whole, key))
+        self.left = left.moved(batch.after, len(batch.rows))
+        return Read(changes)
 
     def _put_off(self, trouble: SinkPipelineError) -> None:
         """The stream goes on meanwhile."""
-        if self.waits_for != trouble.message:
+        waits_for = f"{trouble.message}; {trouble.remedy}"
+        if self.waits_for != waits_for:
             _LOG.warning("the incremental snapshot waits: %s", trouble)
-        self.waits_for = trouble.message
+        self.waits_for = waits_for
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)
-        self.close()
+        self._give_up()
 
     def _table_read(self, left: IncrementalMark) -> Read:
-        self._stand_up()
-        self._touched.clear()
+        self._forget()
         if left.more:
             # A life that has gone on with the table does not know all of them.
             self._only = self._owed if self._knows_all else None
@@ -246,13 +205,21 @@ class Incremental:
         _LOG.info("the rows of table %s were read", left.waiting[0])
         return Read([], is_last=True)
 
-    def _stand_up(self) -> None:
-        chunks, self._chunks = self._chunks, iter(())
-        if isinstance(chunks, Generator):
-            chunks.close()
-        if self._snapshot is not None:
-            self._snapshot.close()
-            self._snapshot = None
+    def _begin_anew(self, left: IncrementalMark) -> None:
+        """Neither a snapshot that was asked for until here counts, nor the key of the last row."""
+        self._forget()
+        self._owed, self._only, self._knows_all = set(), None, True
+        self.left = left.from_its_beginning
+
+    def _forget(self) -> None:
+        """The snapshot that is asked for next has all that was handed out until here."""
+        self._give_up()
+        self._touched.clear()
+
+    def _give_up(self) -> None:
+        if self._reading is not None:
+            self._reading.leave()
+        self._reading = self._snapshot = None
 
 
 class IncrementalLife(Life):
@@ -290,7 +257,7 @@ class IncrementalLife(Life):
         began = time.monotonic()
         if not is_idle and began < self._rows_at:
             return
-        while (read := self._tables.rows(self._reader.heard)) is not None:
+        while (read := self._tables.rows(self._reader.heard, self._nth, is_idle=is_idle)) is not None:
             yield read
             if not is_idle or time.monotonic() - began > _STRETCH_S:
                 break

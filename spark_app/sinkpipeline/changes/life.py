@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sinkpipeline.changes.claim import Claimed
-from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, Read, Reader, at
+from sinkpipeline.changes.ports import Altered, Begun, Ended, Event, Heard, Look, Read, Reader, at
 from sinkpipeline.changes.receipts import Receipts
 from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.course import Course
@@ -127,7 +127,7 @@ class Life:
     def _events(self) -> Iterator[Event]:
         return self._reader.read(at(self._state), _WAIT_S)
 
-    def _meet(self, event: Begun | Ended | Heard | None) -> None:
+    def _meet(self, event: Begun | Ended | Heard | Altered | None) -> None:
         course = self._course
         match event:
             case Begun(note):
@@ -145,6 +145,9 @@ class Life:
                 self._pause()
             case None:
                 self._pause()
+            case Altered():
+                # What its rows are from here on, their changes tell.
+                pass
 
     def _pause(self) -> None:
         """Nothing comes for a moment."""
@@ -224,7 +227,7 @@ class Life:
                 verdict=Verdict(ErrorClass.RECORD_TOO_LARGE, text),
                 record=SourceRecord(
                     partition=settings.database.partition,
-                    offset=self._state.next + self._course.rows - 1,
+                    offset=self._nth - 1,
                     key=change.key,
                     value=change.value,
                     headers=change.headers,
@@ -303,6 +306,11 @@ class Life:
         self._sizes = []
         if self._committed - self._told_at > _TOLD_EVERY_S:
             self._tell()
+
+    @property
+    def _nth(self) -> int:
+        """The change that comes next, as those are counted that were ever delivered."""
+        return self._state.next + self._course.rows
 
     def _receipt(self) -> None:
         changes: dict[str, dict[str, int]] = {}

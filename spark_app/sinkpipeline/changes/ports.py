@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.settings import AnyDatabase, StageSettings
 from sinkpipeline.core.changes.lag import End
+from sinkpipeline.core.changes.pgoutput import Relation, Values
 from sinkpipeline.core.changes.positions import Position
-from sinkpipeline.core.changes.values import Change
+from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import PartitionProgress, corrupt
 
@@ -45,6 +47,13 @@ class Heard:
 
 
 @dataclass(frozen=True)
+class Altered:
+    """A table may be another one from here on: by another key, by other rows, or under another name."""
+
+    table: str
+
+
+@dataclass(frozen=True)
 class Read:
     """Rows of a table that is read beside the stream."""
 
@@ -53,7 +62,7 @@ class Read:
     """Whether all rows of the table are in the topic with them."""
 
 
-Event = list[Change] | Begun | Ended | Heard | Read | None
+Event = list[Change] | Begun | Ended | Heard | Altered | Read | None
 """None: nothing has come for a moment."""
 
 
@@ -123,20 +132,16 @@ class Copied(Protocol):
         """Raises SinkPipelineError where the stream can't begin behind them any more."""
 
 
-class Chunk(NamedTuple):
+class Batch(NamedTuple):
     """Rows of a table, in the order of its key."""
 
-    changes: list[Change]
+    rows: list[Values]
     after: tuple[str, ...]
-    """The key of the last one, as `IncrementalMark` has it."""
-
-
-Where = Callable[[int], Position]
-"""Where the next row of a table is to stand, of which so many were read."""
+    """The key of the last one, as `IncrementalMark` has it; empty where the table has no key."""
 
 
 class TableSnapshot(Protocol):
-    """One table as it was at one place of the stream. Of one thread at a time.
+    """One table as it was at one place of the stream. Of one thread, but for `writer`.
 
     Raises (all methods):
         SinkPipelineError: SourceUnreachable, SourceUnsuitable.
@@ -145,12 +150,19 @@ class TableSnapshot(Protocol):
     start: Position
     """Its rows have what commits before this, and nothing that commits later."""
     key: str
-    """By what they are ordered: columns, their types and their collations."""
+    """By what they are ordered: columns, their types and their collations, and what tells that it is the same table
+    with the same keys."""
+    relation: Relation
+    read_at: int
+    """Unix milliseconds of the server."""
 
     def close(self) -> None: ...
 
-    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
+    def read(self, after: Sequence[str]) -> Iterator[Batch | None]:
         """The rows behind a key; None where nothing comes just now."""
+
+    def writer(self) -> Writer:
+        """What makes changes of its rows."""
 
 
 class Started(NamedTuple):
@@ -211,10 +223,11 @@ class Kind(Protocol):
         """Makes a snapshot: `Copied`."""
 
     @property
-    def copy_table(self) -> Callable[[AnyDatabase, str], Any]:
+    def copy_table(self) -> Callable[[AnyDatabase, str, Cancellation], Any]:
         """Makes a snapshot of one table, `schema.table`, beside whoever reads the stream: `TableSnapshot`.
 
-        It waits for transactions that have written, and raises SourceUnreachable where that takes long.
+        It waits for transactions that have written, and raises SourceUnreachable where that takes long, or where it is
+        cancelled.
         """
 
     @property

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
+from unittest import mock
 
+from sinkpipeline.changes import incremental
 from sinkpipeline.core.cuts import CutPolicy
 from support.changes.lab import Killed, Life, StageLab
 
@@ -48,14 +51,35 @@ def lives_until_all_is_read(lab: StageLab, chance: random.Random, cuts: CutPolic
         lab.live(Life(end), database=BESIDE, cuts=cuts)
 
 
-def killed_half_way_and_altered(lab: StageLab, change: str, cuts: CutPolicy) -> None:
-    """The table's key becomes another one: all of its 3,000 rows come."""
+def killed_half_way_and_altered(lab: StageLab, change: Sequence[str], cuts: CutPolicy) -> None:
+    """The keys of its 3,000 rows, from 1,000,001 on, become others, from 1 on: all of them come."""
     stage = lab.start("after-commit", database=BESIDE, cuts=cuts)
     stage.wait_at("after-commit")
     stage.kill()
     left = lab.left()
     assert left is not None
     assert left["after"]
-    lab.sql(change)
+    lab.sql(*change)
     lab.live(database=BESIDE)
-    assert {str(dict(each.told.row)["id"]) for each in lab.found()} == {str(each) for each in range(1, 3_001)}
+    found = [int(str(dict(each.told.row)["id"])) for each in lab.found()]
+    assert {each for each in found if each <= 3_000} == set(range(1, 3_001))
+
+
+def emptied_while_it_is_read(lab: StageLab, ending: str, cuts: CutPolicy) -> None:
+    """Whoever reads is ended by a statement, behind the first rows."""
+    ended: list[str] = []
+
+    def at(told: dict[str, Any]) -> None:
+        mark = told.get("incrementalSnapshot") or {}
+        if not ended and told["event"] == "committed" and mark.get("rows"):
+            ended.append(ending)
+            for (statement,) in lab.sql(ending):
+                if isinstance(statement, str):
+                    lab.sql(statement)
+            lab.sql("TRUNCATE TABLE orders", "INSERT INTO orders VALUES (99999, 'z')")
+
+    # The stream is looked at behind each batch of rows.
+    with mock.patch.object(incremental, "_STRETCH_S", -1.0):
+        lab.live(Life(at), database=BESIDE, cuts=cuts)
+    assert ended
+    lab.live(database=BESIDE)

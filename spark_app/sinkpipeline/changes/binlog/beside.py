@@ -13,11 +13,13 @@ from sinkpipeline.changes.binlog.copying import CopiedTable
 from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import name_of
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire
-from sinkpipeline.changes.ports import Chunk, Where
+from sinkpipeline.changes.cancellation import Cancellation
+from sinkpipeline.changes.ports import Batch
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
+from sinkpipeline.core.changes.pgoutput import Values
 from sinkpipeline.core.changes.positions import Position
-from sinkpipeline.core.changes.values import Change
+from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import corrupt
 
@@ -38,7 +40,7 @@ _NO_TABLE: Final = 1146
 class TableExport:
     """A `TableSnapshot`."""
 
-    def __init__(self, dialect: Dialect, settings: BinlogSettings, name: str) -> None:
+    def __init__(self, dialect: Dialect, settings: BinlogSettings, name: str, cancellation: Cancellation) -> None:
         """Makes it.
 
         Raises:
@@ -47,6 +49,7 @@ class TableExport:
         self._settings = settings
         self._kind, self._where = dialect.kind, name_of(dialect.kind, settings)
         self._user = settings.connection.user
+        self._cancellation = cancellation
         with contextlib.ExitStack() as undo:
             self._wire = self._connected()
             undo.callback(self._wire.close)
@@ -59,43 +62,43 @@ class TableExport:
     def _take(self, dialect: Dialect, name: str) -> None:
         copying.prepare(self._wire)
         self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
-        self._read_at = look.clock(self._wire, 0).clock
+        self.read_at = look.clock(self._wire, 0).clock
         # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
         self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
         self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
         if not self._table.key:
             raise keyless(name, self._where)
-        self.key = self._table.order
+        self.key, self.relation = self._table.order, self._table.relation
 
     def close(self) -> None:
         self._wire.close()
 
-    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
+    def read(self, after: Sequence[str]) -> Iterator[Batch | None]:
         """The rows behind a key, in its order."""
-        _ = wait_s
         table, last = self._table, tuple(after)
-        writer = table.writer(self.start, self._read_at, large_as_text=self._settings.large_integers_as_text)
-        width, count = len(table.convert), 0
+        width = len(table.convert)
         while True:
-            changes: list[Change] = []
-            read = 0
+            rows: list[Values] = []
+            count = 0
             with self._told():
                 for row in self._wire.read(statement(table, last, self._wire.literal)):
-                    if not changes:
-                        at = where(count)
-                        writer.enter(at.commit, self._read_at, "null", at.index)
-                    changes.append(writer.read(0, table.values(row[:width])))
-                    read, count, last = read + 1, count + 1, tuple(map(_text, row[width:]))
-                    if len(changes) >= _AT_ONCE:
-                        yield Chunk(changes, last)
-                        changes = []
-            if changes:
-                yield Chunk(changes, last)
-            if read < CHUNK:
+                    rows.append(table.values(row[:width]))
+                    count, last = count + 1, tuple(map(_text, row[width:]))
+                    if len(rows) >= _AT_ONCE:
+                        yield Batch(rows, last)
+                        rows = []
+            if rows:
+                yield Batch(rows, last)
+            if count < CHUNK:
                 return
 
+    def writer(self) -> Writer:
+        return self._table.writer(self.start, self.read_at, large_as_text=self._settings.large_integers_as_text)
+
     def _connected(self) -> Wire:
-        return Wire(self._settings.connection, self._where)
+        wire = Wire(self._settings.connection, self._where)
+        self._cancellation.add(wire.cancel)
+        return wire
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -164,12 +167,12 @@ def _literal(kind: str, text: str, literal: Callable[[str], str], table: str) ->
     return literal(text)
 
 
-def _copy_table(dialect: Dialect, settings: AnyDatabase, name: str) -> TableExport:
+def _copy_table(dialect: Dialect, settings: AnyDatabase, name: str, cancellation: Cancellation) -> TableExport:
     if not isinstance(settings, BinlogSettings):
         raise TypeError(f"a table of {settings.name} is asked for what a server with a binary log has")
-    return TableExport(dialect, settings, name)
+    return TableExport(dialect, settings, name, cancellation)
 
 
-def copy_table_of(dialect: Dialect) -> Callable[[AnyDatabase, str], TableExport]:
+def copy_table_of(dialect: Dialect) -> Callable[[AnyDatabase, str, Cancellation], TableExport]:
     """What makes a snapshot of one table of a server of a kind."""
     return partial(_copy_table, dialect)

@@ -46,6 +46,10 @@ class Statements:
         name = emptied(query)
         return None if name is None or name in self._temporary_of(query) else name
 
+    def altered(self, query: Query) -> list[str]:
+        """The tables of ours that may be others behind it."""
+        return self._tables.all_mentioned(query.text) if is_of_a_table(query) else []
+
     def check(self, query: Query, transaction: str) -> None:
         """That nothing is missing with it.
 

@@ -18,7 +18,7 @@ from sinkpipeline.changes.binlog.held import Held
 from sinkpipeline.changes.binlog.payload import expanded
 from sinkpipeline.changes.binlog.statements import Statements
 from sinkpipeline.changes.binlog.tables import Tables
-from sinkpipeline.changes.ports import Begun, Ended, Event, Heard
+from sinkpipeline.changes.ports import Altered, Begun, Ended, Event, Heard
 from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import EVENT, UNPARTIAL
 from sinkpipeline.core.changes.binlog_events import Event as LogEvent
@@ -275,6 +275,8 @@ class Stream:
             yield from self._emptied(*table)
             return
         self._statements.check(said, self._gtid)
+        for name in self._statements.altered(said):
+            yield Altered(name)
         how = ends(said)
         if how in ("ROLLBACK", "SAVEPOINT") and self._is_ours:
             raise NotServed(

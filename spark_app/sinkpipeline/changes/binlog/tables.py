@@ -185,8 +185,11 @@ class Tables:
     def mentioned(self, statement: str, but: Collection[tuple[str, str]] = ()) -> str | None:
         """A table of ours that a statement may be about; `but`: those that hide the tables of their names."""
         hidden = {self.wanted(*each) for each in but}
-        found = (name for name, mention in self._mentions.items() if mention.search(statement))
-        return next((name for name in found if name not in hidden), None)
+        return next((name for name in self.all_mentioned(statement) if name not in hidden), None)
+
+    def all_mentioned(self, statement: str) -> list[str]:
+        """The tables of ours that a statement may be about."""
+        return [name for name, mention in self._mentions.items() if mention.search(statement)]
 
     def wanted(self, schema: str, table: str) -> str | None:
         """The name of a table, if it is one of ours."""

@@ -6,6 +6,7 @@ PyMySQL has no call for a dump of the log, so the command is sent by what its cu
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 import struct
 from collections.abc import Iterator, Sequence
@@ -121,6 +122,10 @@ class Wire:
         with contextlib.suppress(pymysql.Error, OSError):
             self._session.close()
 
+    def cancel(self) -> None:
+        """Ends what is waited for, whatever that is; for any thread."""
+        self._session._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]  # noqa: SLF001
+
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What a statement answers: each value as text, or as bytes where it has no character set.
 
@@ -142,11 +147,11 @@ class Wire:
             SqlFault
             SinkPipelineError: SourceUnreachable.
         """
+        cursor = self._session.cursor(SSCursor)
         try:
-            with self._session.cursor(SSCursor) as cursor:
-                cursor.execute(statement)
-                while (row := cursor.fetchone()) is not None:
-                    yield row
+            cursor.execute(statement)
+            while (row := cursor.fetchone()) is not None:
+                yield row
         except (pymysql.Error, OSError) as error:
             raise self._fault(error) from error
         except UnicodeDecodeError as error:
@@ -155,6 +160,15 @@ class Wire:
                 f"{self._where} has a text that is none: {error}",
                 "look for half a surrogate (U+D800 to U+DFFF) in columns of text, and correct it",
             ) from error
+        finally:
+            self._let_go(cursor)
+
+    def _let_go(self, cursor: Any) -> None:
+        """PyMySQL would receive what is left of the rows, also where nobody wants them, or nothing comes any more."""
+        result, cursor.connection = cursor._result, None  # noqa: SLF001
+        if result is not None and result.unbuffered_active:
+            result.unbuffered_active, result.connection = False, None
+            self._session._force_close()  # type: ignore[attr-defined]  # noqa: SLF001
 
     def literal(self, text: str) -> str:
         """As a statement has it."""

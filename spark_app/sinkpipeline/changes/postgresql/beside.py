@@ -7,26 +7,32 @@ has begun that sees what the snapshot does.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
 
-from sinkpipeline.changes.ports import Chunk, Where
-from sinkpipeline.changes.postgresql import copying, look
+from sinkpipeline.changes.cancellation import Cancellation
+from sinkpipeline.changes.ports import Batch
+from sinkpipeline.changes.postgresql import copying, look, rows
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.reader import name_of
-from sinkpipeline.changes.postgresql.rows import Rows
+from sinkpipeline.changes.postgresql.rows import writer_of
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, told
 from sinkpipeline.changes.settings import AnyDatabase, DatabaseSettings
 from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.suitable import check_readable
+from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _KEY = (
-    "SELECT coalesce(string_agg(concat_ws(' ', a.attname, a.atttypid, a.attcollation), ', ' ORDER BY k.place), '')"
+    # Whoever makes a column anew, or writes its values anew by ALTER TYPE ... USING, writes its row here.
+    "SELECT coalesce(string_agg(concat_ws(' ', a.attname, a.atttypid, a.attcollation, a.attnum, a.xmin), ', '"
+    " ORDER BY k.place), '')"
     " FROM pg_index AS i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)"
     " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
     " WHERE i.indrelid = %s::oid AND i.indisprimary AND k.place <= i.indnkeyatts"
 )
+_WAIT_S = 0.2
 _WAITED = "55P03"
 _WAIT = "SET lock_timeout = '30s'"
 """For each transaction that has written when the slot is made: it is waited for, as for a lock."""
@@ -35,7 +41,7 @@ _WAIT = "SET lock_timeout = '30s'"
 class TableExport:
     """A `TableSnapshot`."""
 
-    def __init__(self, settings: DatabaseSettings, name: str) -> None:
+    def __init__(self, settings: DatabaseSettings, name: str, cancellation: Cancellation) -> None:
         """Makes it.
 
         Raises:
@@ -43,47 +49,54 @@ class TableExport:
         """
         self._settings = settings
         self._where = name_of(settings)
+        self._cancellation = cancellation
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as stack, self._told():
             side = self._connected(stack)
             version = look.facts(side, settings.publication.name).version
-            before = self._table(side, version, name)
+            before = self._found(side, version, name)
             maker = self._connected(stack, replication=True)
             maker.rows(_WAIT)
             start, snapshot = copying.export_temporary(maker, f"sinkpipeline_{uuid.uuid4()}".replace("-", "_"))
             self._wire = self._connected(undo)
-            read_at = copying.enter(self._wire, snapshot, [before])
-            table = self._table(side, version, name)
+            self.read_at = copying.enter(self._wire, snapshot, [before])
+            table = self._found(side, version, name)
             if table.relation.oid != before.relation.oid or copying.rewritten(self._wire, [before]):
                 raise SinkPipelineError(
                     Reason.SOURCE_UNREACHABLE,
                     f"{self._where}: table {name} was written anew or emptied while a snapshot of it was made",
                     "nothing: another snapshot is made",
                 )
-            [(key,)] = self._wire.rows(_KEY, (table.relation.oid,))
-            # One that was dropped and made again has other rows.
-            self.key = f"{table.relation.oid}: {key}"
+            self._table = table = copying.pinned(self._wire, table)
+            [(key,)] = side.rows(_KEY, (table.relation.oid,))
+            # One that was dropped and made again has other rows, and so has one to which a partition was attached.
+            partitions = " ".join(map(str, table.only_of))
+            digest = f" {hashlib.sha256(partitions.encode()).hexdigest()[:16]}" if partitions else ""
+            self.key = f"{table.relation.oid}{digest}: {key}"
             undo.pop_all()
         self.start: Position = LogPosition(start)
-        self._rows = Rows(wire=self._wire, table=table, read_at=read_at, large_as_text=settings.large_integers_as_text)
+        self.relation = table.relation
 
     def close(self) -> None:
         self._wire.close()
 
-    def read(self, after: Sequence[str], where: Where, wait_s: float) -> Iterator[Chunk | None]:
+    def read(self, after: Sequence[str]) -> Iterator[Batch | None]:
         with self._told():
-            yield from self._rows.read(after, where, wait_s)
+            yield from rows.read(self._wire, self._table, after, _WAIT_S)
+
+    def writer(self) -> Writer:
+        return writer_of(self._table, large_as_text=self._settings.large_integers_as_text)
 
     def _connected(self, stack: contextlib.ExitStack, *, replication: bool = False) -> Wire:
         wire = Wire(self._settings.connection, self._where, replication=replication)
         stack.callback(wire.close)
+        self._cancellation.add(wire.cancel)
         return wire
 
-    def _table(self, wire: Wire, version: int, name: str) -> CopiedTable:
+    def _found(self, wire: Wire, version: int, name: str) -> CopiedTable:
         publication, user = self._settings.publication.name, self._settings.connection.user
-        for table in copying.tables(wire, publication, version):
-            if f"{table.relation.schema}.{table.relation.name}" == name:
-                check_readable({table.name: table.unreadable}, user, self._where)
-                return table
+        for table in copying.tables(wire, publication, version, name):
+            check_readable({table.name: table.unreadable}, user, self._where)
+            return table
         raise SinkPipelineError(
             Reason.SOURCE_UNSUITABLE,
             f"{self._where}: publication {publication} has no table {name} any more, and its rows are to be read",
@@ -107,7 +120,7 @@ class TableExport:
                 ) from fault
 
 
-def copy_table(settings: AnyDatabase, name: str) -> TableExport:
+def copy_table(settings: AnyDatabase, name: str, cancellation: Cancellation) -> TableExport:
     """Makes a snapshot of one table.
 
     Raises:
@@ -115,4 +128,4 @@ def copy_table(settings: AnyDatabase, name: str) -> TableExport:
     """
     if not isinstance(settings, DatabaseSettings):
         raise TypeError(f"a table of {settings.name} is asked for what is PostgreSQL's")
-    return TableExport(settings, name)
+    return TableExport(settings, name, cancellation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sinkpipeline.changes.postgresql.making import quoted
@@ -31,9 +31,10 @@ _TABLES = (
     " CASE c.relkind WHEN 'p' THEN (SELECT sum(greatest(l.reltuples, 0)) FROM pg_partition_tree(c.oid) AS t"
     " JOIN pg_class AS l ON l.oid = t.relid WHERE t.isleaf) ELSE greatest(c.reltuples, 0) END::int8"
     " FROM pg_publication_tables AS t JOIN pg_namespace AS n ON n.nspname = t.schemaname JOIN pg_class AS c"
-    " ON c.relnamespace = n.oid AND c.relname = t.tablename WHERE t.pubname = %s ORDER BY 2, 3"
+    " ON c.relnamespace = n.oid AND c.relname = t.tablename WHERE t.pubname = %s{only} ORDER BY 2, 3"
 )
 _LISTS = "t.attnames::text[], t.rowfilter"
+_ONE = " AND t.schemaname || '.' || t.tablename = %s"
 _NO_LISTS = "NULL::text[], NULL::text"
 _COLUMNS = (
     "SELECT a.attname, a.atttypid::int8, has_column_privilege(a.attrelid, a.attnum, 'SELECT'),"
@@ -43,6 +44,11 @@ _COLUMNS = (
     " AND a.attnum = ANY ((k.indkey::int2[])[0:k.indnkeyatts - 1]))"
     " FROM pg_attribute AS a WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped{generated}"
     " ORDER BY a.attnum"
+)
+_PARTITIONS = (
+    # By the snapshot of the transaction; functions go by what is there now.
+    "WITH RECURSIVE t (oid) AS (SELECT %s::oid UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN t"
+    " ON i.inhparent = t.oid) SELECT oid::int8 FROM t ORDER BY 1"
 )
 _STORED = " AND a.attgenerated = ''"
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8"
@@ -74,6 +80,8 @@ class CopiedTable:
     """How many rows it may have, as the server's statistics say."""
     unreadable: tuple[str, ...] = ()
     """Columns that the role may not read."""
+    only_of: tuple[int, ...] = ()
+    """Of a partitioned one, the partitions whose rows are read; none: all."""
 
     @property
     def name(self) -> str:
@@ -86,13 +94,14 @@ class CopiedTable:
         return self.name if self.is_partitioned else f"ONLY {self.name}"
 
 
-def tables(wire: Wire, publication: str, version: int) -> list[CopiedTable]:
-    """Those of a publication, as they are now."""
+def tables(wire: Wire, publication: str, version: int, one: str | None = None) -> list[CopiedTable]:
+    """Those of a publication, as they are now; `one`: only this one, as `schema.table`."""
+    asked = (publication,) if one is None else (publication, one)
     lists = _LISTS if version >= _VERSION_OF_LISTS else _NO_LISTS
     columns = _COLUMNS.format(generated="" if version >= _VERSION_OF_GENERATED else _STORED)
     found = []
     for oid, schema, name, identity, kind, names, only_rows, estimate in wire.rows(
-        _TABLES.format(lists=lists), (publication,)
+        _TABLES.format(lists=lists, only="" if one is None else _ONE), asked
     ):
         whole = wire.rows(columns, (oid,))
         rows = [each for each in whole if names is None or each[0] in names]
@@ -219,10 +228,22 @@ def rewritten(wire: Wire, wanted: Sequence[CopiedTable]) -> list[str]:
     return [name for (name,) in wire.rows(_REWRITTEN, (oids, roots))]
 
 
+def pinned(wire: Wire, table: CopiedTable) -> CopiedTable:
+    """A table of whose partitions only those are read that it had when the snapshot of the transaction was made.
+
+    One that is attached later is not locked, and the snapshot has its rows as they were before it was a partition.
+    """
+    if not table.is_partitioned:
+        return table
+    return replace(table, only_of=tuple(oid for (oid,) in wire.rows(_PARTITIONS, (table.relation.oid,))))
+
+
 def select(wire: Wire, table: CopiedTable, after: Sequence[str] | None, most: int) -> str:
     """The COPY of a chunk: rows whose key comes after `after`; of a table without a key, of all rows."""
     columns = [quoted(each.name) for each in table.relation.columns]
     conditions = [] if table.only_rows is None else [f"({table.only_rows})"]
+    if table.only_of:
+        conditions.append(f"tableoid = ANY ('{{{','.join(map(str, table.only_of))}}}'::oid[])")
     order = ""
     if table.key:
         key = ", ".join(columns[at] for at in table.key)

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from sinkpipeline.changes.ports import Look, Parts, Started
-from sinkpipeline.changes.postgresql import copying
+from sinkpipeline.changes.postgresql import copying, rows
 from sinkpipeline.changes.postgresql.copying import CopiedTable
-from sinkpipeline.changes.postgresql.rows import Rows
+from sinkpipeline.changes.postgresql.rows import writer_of
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire, refused, told
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Identity, check_copied
@@ -96,7 +96,8 @@ class Exported:
                 f"{self._where}: {what} while the snapshot of the tables was made",
                 "nothing: the snapshot begins anew",
             )
-        self._tables = now
+        with self._told():
+            self._tables = [copying.pinned(self._wire, each) for each in now]
 
     @property
     def names(self) -> list[str]:
@@ -126,15 +127,12 @@ class Exported:
         """
         if self._wire is None:
             raise ValueError("rows are read after the tables were locked")
-        rows = Rows(
-            wire=self._wire,
-            table=self._tables[number],
-            read_at=self._read_at,
-            large_as_text=self._settings.large_integers_as_text,
-        )
+        table = self._tables[number]
+        writer = writer_of(table, large_as_text=self._settings.large_integers_as_text)
+        writer.enter(at.commit, self._read_at, "null", at.index)
         with self._told():
-            for chunk in rows.read((), lambda count: at.moved(at.commit, at.index + count), wait_s):
-                yield None if chunk is None else chunk.changes
+            for batch in rows.read(self._wire, table, (), wait_s):
+                yield None if batch is None else [writer.read(table.relation.oid, each) for each in batch.rows]
 
     def _told(self) -> contextlib.AbstractContextManager[None]:
         return told(self._where, self._settings.connection.user)

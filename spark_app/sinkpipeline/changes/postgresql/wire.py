@@ -11,7 +11,7 @@ import re
 import select
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -88,6 +88,11 @@ class Wire:
     def close(self) -> None:
         self._session.pgconn.finish()
 
+    @property
+    def cancel(self) -> Callable[[], None]:
+        """Ends what the server is asked; for any thread."""
+        return self._session.pgconn.get_cancel().cancel
+
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What a statement answers.
 
@@ -132,10 +137,19 @@ class Wire:
             SqlFault
             SinkPipelineError: SourceUnreachable.
         """
-        self.command(statement)
+        pgconn = self._session.pgconn
+        get = pgconn.get_copy_data
         self._heard_at = time.monotonic()
-        get = self._session.pgconn.get_copy_data
         try:
+            pgconn.send_query(statement.encode())
+            pgconn.flush()
+            # A server may look, or sort, for as long as it takes until the first line.
+            while pgconn.is_busy():
+                self.wait(wait_s)
+                yield None
+            begun = pgconn.get_result()
+            if begun is not None and begun.status == pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.errors.error_from_result(begun)
             while True:
                 size, data = get(1)
                 if size > 0:
@@ -145,7 +159,7 @@ class Wire:
                     yield None
                 else:
                     break
-            while (result := self._session.pgconn.get_result()) is not None:
+            while (result := pgconn.get_result()) is not None:
                 if result.status == pq.ExecStatus.FATAL_ERROR:
                     raise psycopg.errors.error_from_result(result)
         except psycopg.Error as error:

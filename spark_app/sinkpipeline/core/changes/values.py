@@ -53,6 +53,14 @@ Key = Callable[[Relation], tuple[str, ...]]
 """The columns by which a table's rows are told apart where its replica identity doesn't say; none: nothing does."""
 
 
+class Partial(NamedTuple):
+    """A row of which a change does not tell all."""
+
+    names: tuple[str, ...]
+    """Of the columns."""
+    values: Values
+
+
 class Change(NamedTuple):
     """One change, or one half of an update that changed the key: both halves have the same position."""
 
@@ -68,6 +76,8 @@ class Change(NamedTuple):
     value: bytes
     committed_at: int
     """Unix milliseconds, by the server's clock."""
+    partial: Partial | None = None
+    """The row behind it, where it has a large value that was not touched, which the value is without."""
 
     @property
     def at(self) -> Position:
@@ -131,6 +141,7 @@ class _Table:
         self.name = f"{relation.schema}.{relation.name}"
         self.label = _TEXT(self.name)
         self._fields = [_field(each, large_as_text=large_as_text) for each in relation.columns]
+        self.names = tuple(each.name for each in relation.columns)
         self._all = list(range(len(relation.columns)))
         self._identity = [at for at, each in enumerate(relation.columns) if each.is_key]
         places = {each.name: at for at, each in enumerate(relation.columns)}
@@ -258,14 +269,27 @@ class Writer:
                     self._index += 1
         return made
 
-    def read(self, relation: int, row: Values) -> Change:
+    def key(self, relation: int, row: Values) -> bytes:
+        """As the topic has it, of a row.
+
+        Raises:
+            NotUnderstood
+        """
+        return self._table(relation, row).key(row)
+
+    def read(self, relation: int, row: Values, key: bytes | None = None) -> Change:
         """A row that a snapshot has read: `begin` was told where it stands, with no transaction's number.
+
+        Args:
+            relation: its table, as `relation` has told it.
+            row: its values.
+            key: what `key` has said of it, if it was asked.
 
         Raises:
             NotUnderstood
         """
         table = self._table(relation, row)
-        made = self._made("r", table, table.key(row), after=row)
+        made = self._made("r", table, table.key(row) if key is None else key, after=row)
         self._index += 1
         return made
 
@@ -298,13 +322,15 @@ class Writer:
     ) -> Change:
         commit, index = self._begun(), self._index
         row = "null" if after is None else table.row(after)
-        unchanged = "[]" if after is None or UNCHANGED not in after else table.unchanged(after)
+        unchanged, partial = "[]", None
+        if after is not None and UNCHANGED in after:
+            unchanged, partial = table.unchanged(after), Partial(table.names, after)
         place = f"[{self._place},{index}]" if half is None else f"[{self._place},{index},{half}]"
         value = (
             f'{{"op":"{op}","table":{table.label},"pos":{place},{self._tail}'
             f'"before":{before},"after":{row},"unchanged":{unchanged}}}'
         )
-        return Change(commit, index, place, op, table.name, key, value.encode(), self._committed_at)
+        return Change(commit, index, place, op, table.name, key, value.encode(), self._committed_at, partial)
 
     def _begun(self) -> int:
         if self._commit is None:
@@ -328,11 +354,6 @@ _END: Final = b',"unchanged":[]}'
 def is_read(value: bytes) -> bool:
     """Whether a record of a change topic is a row that a snapshot has read."""
     return value.startswith(_READ)
-
-
-def has_unchanged(value: bytes) -> bool:
-    """Whether a change does not tell all of its row, as a large value was not touched."""
-    return not value.endswith(_END)
 
 
 def taken_back(key: bytes, value: bytes, at: Position) -> Change:
