@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ast
 import pytest
 
 import prune
@@ -51,3 +52,34 @@ def test_the_list_of_our_own_code_fits_the_code() -> None:
     patterns = [each for each in prune.patterns(of_ours) if each.startswith("sinkpipeline")]
     assert patterns
     prune.unneeded(environment.ROOT / "spark_app", patterns)
+
+
+def test_what_the_operator_keeps_of_our_code_asks_for_nothing_that_it_does_not_keep() -> None:
+    """tests/kube/test_operator_image tries it, in an image; this is what a new import is told by at once."""
+    root = environment.ROOT / "spark_app"
+    lines = prune.patterns((environment.ROOT / "operator" / "unneeded-code.txt").read_text())
+    gone = {
+        each
+        for path in prune.unneeded(root, [line for line in lines if line.startswith("sinkpipeline")])
+        for each in (path.rglob("*.py") if path.is_dir() else [path])
+    }
+    wrong = [
+        f"{path.relative_to(root)} imports {name}"
+        for path in root.glob("sinkpipeline/**/*.py")
+        if path not in gone and path.name != "__main__.py"
+        for name in imported(ast.parse(path.read_text()))
+        if any(each in gone for each in (root / f"{name}.py", root / name / "__init__.py"))
+    ]
+    assert not wrong, wrong
+
+
+def imported(module: ast.Module) -> list[str]:
+    """What a module imports when it is loaded, as paths."""
+    found = []
+    for each in module.body:
+        if isinstance(each, ast.ImportFrom) and each.module is not None:
+            name = each.module.replace(".", "/")
+            found += [name, *(f"{name}/{alias.name}" for alias in each.names)]
+        elif isinstance(each, ast.Import):
+            found += [alias.name.replace(".", "/") for alias in each.names]
+    return found
