@@ -119,6 +119,8 @@ def behind_certificates(registry: LocalRegistry, certificates: Certificates) -> 
             ends.callback(stream.close)
             client = ends.enter_context(context.wrap_socket(stream, server_side=True))
             raw = socket.create_connection((behind.hostname or HOST, behind.port or 0), 10)
+            # That was for the connection: a registry of a busy machine answers late.
+            raw.settimeout(None)
             server = ends.enter_context(raw if own is None else own.wrap_socket(raw, server_hostname=HOST))
             back = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
             back.start()
