@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.settings import AnyDatabase, StageSettings
@@ -130,6 +130,11 @@ class Copied(Protocol):
 
     def judge(self, look: Look) -> None:
         """Raises SinkPipelineError where the stream can't begin behind them any more."""
+
+
+BATCH_ROWS: Final = 500
+BATCH_BYTES: Final = 1 << 20
+"""A batch is as large as this, or one row: several are there at a time."""
 
 
 class Batch(NamedTuple):

@@ -14,7 +14,7 @@ from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import name_of
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.changes.cancellation import Cancellation
-from sinkpipeline.changes.ports import Batch
+from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
 from sinkpipeline.core.changes.pgoutput import Values
@@ -25,7 +25,6 @@ from sinkpipeline.core.progress import corrupt
 
 CHUNK: Final = 20_000
 """Rows that one statement reads."""
-_AT_ONCE: Final = 500
 _NUMBERED: Final = frozenset({"enum", "set", "bit"})
 """Their values are ordered by their numbers, and compared as texts."""
 _NUMBERS: Final = _NUMBERED | {
@@ -79,14 +78,15 @@ class TableExport:
         width = len(table.convert)
         while True:
             rows: list[Values] = []
-            count = 0
+            count = size = 0
             with self._told():
                 for row in self._wire.read(statement(table, last, self._wire.literal)):
                     rows.append(table.values(row[:width]))
                     count, last = count + 1, tuple(map(_text, row[width:]))
-                    if len(rows) >= _AT_ONCE:
+                    size += sum(len(each) for each in row if each is not None)
+                    if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
                         yield Batch(rows, last)
-                        rows = []
+                        rows, size = [], 0
             if rows:
                 yield Batch(rows, last)
             if count < CHUNK:

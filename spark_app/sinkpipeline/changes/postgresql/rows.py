@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sinkpipeline.changes.ports import Batch
+from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch
 from sinkpipeline.changes.postgresql import copying
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.wire import Wire
@@ -14,7 +14,6 @@ from sinkpipeline.core.changes.values import Writer
 
 CHUNK = 20_000
 """Rows that one statement reads."""
-_AT_ONCE = 500
 
 
 def writer_of(table: CopiedTable, *, large_as_text: bool) -> Writer:
@@ -34,16 +33,16 @@ def read(wire: Wire, table: CopiedTable, after: Sequence[str], wait_s: float) ->
     last = tuple(after)
     while True:
         rows: list[Values] = []
-        count = 0
+        count = size = 0
         for line in copying.lines(wire, table, last or None, CHUNK, wait_s):
             if line is not None:
                 rows.append(parse_row(line))
-                count += 1
-            if line is None or len(rows) >= _AT_ONCE:
+                count, size = count + 1, size + len(line)
+            if line is None or len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
                 if rows:
                     last = _key(table, rows[-1])
                 yield Batch(rows, last) if rows else None
-                rows = []
+                rows, size = [], 0
         if rows:
             last = _key(table, rows[-1])
             yield Batch(rows, last)
