@@ -1,45 +1,23 @@
-"""A database whose changes are read by stages, in memory; what can be done to it and to them; and who judges.
-
-The product's stage runs on it as it is: what is replaced is the connection (`changes/postgresql/wire.py`) and what is
-asked by SQL. The server keeps what matters of PostgreSQL: commits in one order, a slot that forwards silently, a
-confirmation that a crash takes back, keepalives, and standbys that lack the end.
-"""
+"""Stages that read a database in memory; what can be done to them; and who judges."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import struct
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import count, pairwise
-from typing import Any, NoReturn, TypeVar
-from unittest import mock
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 from hypothesis import strategies as st
 from typing_extensions import override
 
 from model import clients
 from model.broker import Broker
+from model.database import SLOT, Committed, Done, Server, Table, Wire, apply, read_from_the_model, table_of
 from model.judge import Violation
 from model.scheduler import Fate, Process, Scheduler, Thread
-from sinkpipeline.changes import incremental
-from sinkpipeline.changes.cancellation import Cancellation
-from sinkpipeline.changes.ports import Batch
-from sinkpipeline.changes.postgresql import beside, exported, reader, rows
-from sinkpipeline.changes.postgresql.copying import CopiedTable
-from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
 from sinkpipeline.changes.stage import Stage
-from sinkpipeline.changes.table_reading import Ending
-from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
-from sinkpipeline.core.changes.incremental import IncrementalMark
-from sinkpipeline.core.changes.lag import End
-from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text
-from sinkpipeline.core.changes.suitable import Facts
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
@@ -48,447 +26,10 @@ from sinkpipeline.core.topics import TopicRequest, progress_request
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.postgresql.settings import Connection as Database
 
-T = TypeVar("T")
-
-TOPIC, PROGRESS, SLOT = "changes", "progress", "slot"
-PUBLICATION = "16390"
+TOPIC, PROGRESS = "changes", "progress"
 _CUTS = CutPolicy(rows=3, bytes=1 << 20, seconds=0.5)
 _PATIENCE_S = 600.0
 _BACKOFF_S = 5.0
-_SITTING_S = 2.0
-_OID = 7
-_RELATION = (
-    b"R" + struct.pack(">I", _OID) + b"public\0t\0d" + struct.pack(">H", 1) + b"\1id\0" + struct.pack(">Ii", 23, -1)
-)
-_ORIGIN = b"O" + struct.pack(">Q", 0) + b"\0"
-
-
-@dataclass(frozen=True)
-class Committed:
-    """A transaction of the database."""
-
-    lsn: int
-    end: int
-    changes: int
-    number: int
-    removed: tuple[int, ...] = ()
-    """The rows that it deletes; of a transaction that inserts some, none."""
-
-    @property
-    def positions(self) -> list[tuple[int, int, int]]:
-        """Of its changes, with its number: after a failover another one may stand at the same place."""
-        return [(self.lsn, index, self.number) for index in range(self.changes)]
-
-    @property
-    def rows(self) -> list[tuple[int, int, str, int]]:
-        """Of its changes, what each does to which row."""
-        if self.removed:
-            return [(self.lsn, index, "d", row) for index, row in enumerate(self.removed)]
-        return [(self.lsn, index, "c", self.number * 100 + index) for index in range(self.changes)]
-
-
-def table_of(log: list[Committed], upto: tuple[int, int]) -> set[int]:
-    """The rows of the table when everything before a position has happened."""
-    found: set[int] = set()
-    for lsn, index, op, row in (each for one in log for each in one.rows):
-        if (lsn, index) < upto:
-            found = found | {row} if op == "c" else found - {row}
-    return found
-
-
-@dataclass
-class Server:
-    scheduler: Scheduler
-    log: list[Committed] = field(default_factory=list)
-    end: int = 100
-    timeline: int = 1
-    forks: dict[int, int] = field(default_factory=dict)
-    slot: int | None = None
-    """Its confirmed_flush_lsn."""
-    saved: int = 100
-    """What of it is on the disk."""
-    reader: Wire | None = None
-    lost: list[list[Committed]] = field(default_factory=list)
-    """The logs of earlier timelines."""
-    on_confirm: Callable[[int], None] = lambda _: None
-    tells_by_itself: bool = False
-    """Whether it tells where its log ends without being asked, as servers do now and then."""
-    snapshots: dict[str, tuple[Wire, int]] = field(default_factory=dict)
-    """By name, who keeps each, and of which moment it is."""
-    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
-
-    @property
-    def is_read(self) -> bool:
-        return self.reader is not None
-
-    def commit(self, changes: int) -> None:
-        lsn = self.end
-        self.end += 5
-        if changes:
-            self.log.append(Committed(lsn, self.end, changes, next(self._numbers)))
-
-    def remove(self, rows: int, *, newest: bool = False) -> None:
-        """Deletes the oldest ones, or the newest."""
-        there = sorted(table_of(self.log, (self.end, 0)))
-        removed = tuple(there[-rows:] if newest else there[:rows])
-        if removed:
-            self.log.append(Committed(self.end, self.end + 5, len(removed), next(self._numbers), removed))
-            self.end += 5
-
-    def end_reader(self) -> None:
-        if self.reader is not None:
-            self.reader.is_over = True
-            self.reader = None
-
-    def crash(self) -> None:
-        """A confirmation that was not on the disk is forgotten, and all connections end."""
-        self.end_reader()
-        self._end_snapshots()
-        if self.slot is not None:
-            self.slot = min(self.slot, self.saved)
-
-    def checkpoint(self) -> None:
-        if self.slot is not None:
-            self.saved = self.slot
-
-    def fail_over(self, behind: int) -> None:
-        """A standby with the slot as it was saved takes over, which lacks so many of the last transactions."""
-        self.end_reader()
-        self._end_snapshots()
-        self.lost.append(list(self.log))
-        gone = self.log[len(self.log) - behind :] if behind else []
-        self.log = self.log[: len(self.log) - len(gone)]
-        switch = gone[0].lsn if gone else self.end
-        self.forks = {**{old: min(at, switch) for old, at in self.forks.items()}, self.timeline: switch}
-        self.timeline += 1
-        self.end = switch
-        if self.slot is not None:
-            self.slot = min(self.slot, self.saved, switch)
-
-    def _end_snapshots(self) -> None:
-        for wire in Wire.entered:
-            wire.is_over = True
-        Wire.entered.clear()
-        self.snapshots.clear()
-
-    def export(self, wire: Wire) -> tuple[int, str]:
-        if self.slot is not None:
-            raise SqlFault("42710", "the slot exists")
-        # The server writes a record of what runs at the moment.
-        self.end += 5
-        self.slot = self.saved = self.end
-        name = f"snapshot-{next(self._numbers)}"
-        self.snapshots[name] = (wire, self.end)
-        return self.end, name
-
-    def export_beside(self, wire: Wire) -> tuple[int, str]:
-        """Likewise, of a slot that is gone with its connection."""
-        self.end += 5
-        name = f"snapshot-{next(self._numbers)}"
-        self.snapshots[name] = (wire, self.end)
-        return self.end, name
-
-    def drop(self, state: SlotState) -> None:
-        if self.slot == state.confirmed and self.reader is None:
-            self.slot = None
-
-    def begin(self, wire: Wire) -> None:
-        if self.slot is None:
-            raise SinkPipelineError(Reason.SLOT_LOST, "no slot", "none")
-        if self.reader is not None:
-            raise Busy("slot is active")
-        self.reader = wire
-        wire.next_at = self.slot
-
-    def confirm(self, wire: Wire, upto: int) -> None:
-        if wire.is_over or self.slot is None:
-            raise _unreachable()
-        if upto:
-            # Older servers take any, also one that goes back.
-            self.slot = upto
-            self.on_confirm(upto)
-
-    def seen(self) -> Seen:
-        return Seen(identity=self._identity(), slot=self.state(), flushed=self.end, forks=dict(self.forks))
-
-    def _identity(self) -> Identity:
-        return Identity(system="1", timeline=self.timeline, database="5", slot=SLOT, publication=PUBLICATION)
-
-    def state(self) -> SlotState | None:
-        if self.slot is None:
-            return None
-        return SlotState(plugin="pgoutput", database="5", confirmed=self.slot, restart=self.slot)
-
-    def create_slot(self) -> int:
-        if self.slot is not None:
-            raise SinkPipelineError(Reason.SOURCE_UNSUITABLE, "the slot exists", "none")
-        self.slot = self.saved = self.end
-        return self.end
-
-
-def _unreachable() -> SinkPipelineError:
-    return SinkPipelineError(Reason.SOURCE_UNREACHABLE, "the server", "none")
-
-
-def _no_answer(_: Fate) -> NoReturn:
-    raise _unreachable()
-
-
-def _keepalive(wal: int) -> bytes:
-    return struct.pack(">cQqB", b"k", wal, 0, 0)
-
-
-def _framed(payload: bytes) -> bytes:
-    return b"w" + bytes(24) + payload
-
-
-class Wire:
-    """In place of the product's: a connection to the server of the run that goes on."""
-
-    server: Server
-    entered: list[Wire] = []  # noqa: RUF012 - of the run that goes on
-    """Those that read by a snapshot."""
-
-    def __init__(self, _connection: Database, _where: str, *, replication: bool = False) -> None:
-        self.is_over = False
-        self.next_at = 0
-        self._known = False
-        self._messages: deque[bytes] = deque()
-        self._wanted = 0
-        self._replication = replication
-        ask("connect", lambda: None)
-
-    def close(self) -> None:
-        # A process that was killed closes nothing: its connection lives until the server ends it.
-        current = self.server.scheduler.current
-        if current is None or not current.process.dead:
-            self._leave()
-
-    def _leave(self) -> None:
-        self.is_over = True
-        if self.server.reader is self:
-            self.server.reader = None
-
-    def cancel(self) -> None:
-        """Nothing waits."""
-
-    def rows(self, _statement: str, *_: object) -> list[tuple[Any, ...]]:
-        return [("id 23",)]
-
-    def stream(self, _slot: str, _publication: str) -> None:
-        ask("stream", lambda: self.server.begin(self))
-
-    def receive(self) -> memoryview | None:
-        if not self._messages:
-            self.server.scheduler.call("receive", self._fetch, _no_answer)
-        return memoryview(self._messages.popleft()) if self._messages else None
-
-    def _fetch(self) -> None:
-        server = self.server
-        if self.is_over:
-            raise _unreachable()
-        following = next((each for each in server.log if each.lsn >= self.next_at), None)
-        if following is not None:
-            told = [_framed(each) for each in self._told(following)]
-            # What is heard while a transaction is handed out says nothing of it, though its record was read.
-            told.insert(len(told) // 2, _keepalive(following.end))
-            self._messages += told
-            self.next_at = following.end
-        elif self._wanted or (server.tells_by_itself and server.end > self.next_at):
-            self._wanted = 0
-            self._messages.append(_keepalive(server.end))
-            self.next_at = max(self.next_at, server.end)
-
-    def _told(self, transaction: Committed) -> Iterator[bytes]:
-        yield b"B" + struct.pack(">QqI", transaction.lsn, 0, transaction.number)
-        if not self._known:
-            yield _RELATION
-            self._known = True
-        for index in range(transaction.changes):
-            text = b"%d" % transaction.rows[index][3]
-            kind, which = (b"D", b"K") if transaction.removed else (b"I", b"N")
-            yield kind + struct.pack(">IcH", _OID, which, 1) + b"t" + struct.pack(">I", len(text)) + text
-            if index == transaction.changes // 2:
-                # The origin of what comes; where a server hands out changes it may say this at any time.
-                yield _ORIGIN
-        yield b"C" + struct.pack(">BQQq", 0, transaction.lsn, transaction.end, 0)
-
-    def wait(self, seconds: float) -> None:
-        self.server.scheduler.wait("await", lambda: self.is_over, seconds)
-
-    def tell(self, confirmed: int) -> None:
-        self._wanted += 1
-        ask("confirm", lambda: self.server.confirm(self, confirmed))
-
-
-def ask(label: str, effect: Callable[[], T]) -> T:
-    return Wire.server.scheduler.call(label, effect, _no_answer)
-
-
-class _Look:
-    """In place of what is asked by SQL."""
-
-    @staticmethod
-    def facts(_wire: Wire, _publication: str) -> Facts:
-        return Facts(
-            version=150000, wal_level="logical", encoding="UTF8", role="r", may_replicate=True, in_recovery=False
-        )
-
-    @staticmethod
-    def tables(_wire: Wire, _publication: str) -> tuple[Any, ...]:
-        return ()
-
-    @staticmethod
-    def published(_wire: Wire, _publication: str) -> dict[str, str]:
-        return {"public.t": "public.t"}
-
-    @staticmethod
-    def seen(wire: Wire, _slot: str, _publication: str) -> Seen:
-        return ask("look", wire.server.seen)
-
-    @staticmethod
-    def server(wire: Wire) -> tuple[str, int]:
-        return ask("look", lambda: ("1", wire.server.timeline))
-
-    @staticmethod
-    def slot_state(wire: Wire, _slot: str) -> SlotState | None:
-        return ask("look", wire.server.state)
-
-    @staticmethod
-    def end(wire: Wire) -> End:
-        return ask("look", lambda: End(wire.server.end, 0))
-
-    @staticmethod
-    def primary_key(_wire: Wire, _table: int) -> tuple[str, ...]:
-        return ()
-
-
-class _Making:
-    @staticmethod
-    def create_slot(wire: Wire, *_: object) -> int:
-        return ask("create", wire.server.create_slot)
-
-    @staticmethod
-    def free(wire: Wire, *_: object) -> None:
-        ask("free", wire.server.end_reader)
-
-    @staticmethod
-    def busy(*_: object) -> SinkPipelineError:
-        return SinkPipelineError(Reason.SLOT_BUSY, "busy", "none")
-
-
-class Copying:
-    """In place of what a snapshot asks by SQL: of one table, in chunks of two rows."""
-
-    @staticmethod
-    def pinned(_wire: Wire, table: CopiedTable) -> CopiedTable:
-        return table
-
-    @staticmethod
-    def tables(_wire: Wire, *_: object) -> list[CopiedTable]:
-        relation = Relation(_OID, "public", "t", "d", (Column("id", True, 23),))
-        table = CopiedTable(relation=relation, key=(0,), is_partitioned=False, only_rows=None, estimate=1)
-        return ask("look", lambda: [table])
-
-    @staticmethod
-    def export_slot(wire: Wire, *_: object) -> tuple[int, str]:
-        return ask("create", lambda: wire.server.export(wire))
-
-    @staticmethod
-    def export_temporary(wire: Wire, _name: str) -> tuple[int, str]:
-        return ask("create", lambda: wire.server.export_beside(wire))
-
-    @staticmethod
-    def drop_slot(wire: Wire, _name: str, state: SlotState) -> None:
-        ask("drop", lambda: wire.server.drop(state))
-
-    @staticmethod
-    def enter(wire: Wire, snapshot: str, _tables: object) -> int:
-        def effect() -> None:
-            keeper, lsn = wire.server.snapshots.get(snapshot, (None, 0))
-            if keeper is None or keeper.is_over:
-                raise SqlFault("22023", "invalid snapshot identifier")
-            wire.next_at = lsn
-            Wire.entered.append(wire)
-
-        ask("enter", effect)
-        return 0
-
-    @staticmethod
-    def check_beside(*_: object) -> None:
-        """Its table can be read."""
-
-    @staticmethod
-    def rewritten(_wire: Wire, _tables: object) -> list[str]:
-        return []
-
-    @staticmethod
-    def rows(wire: Wire) -> set[int]:
-        return table_of(wire.server.log, (wire.next_at, 0))
-
-    @classmethod
-    def lines(cls, wire: Wire, _table: object, after: list[str] | None, most: int, _wait_s: float) -> Iterator[bytes]:
-        def effect() -> list[int]:
-            if wire.is_over:
-                raise _unreachable()
-            first = -1 if after is None else int(after[0])
-            return sorted(row for row in cls.rows(wire) if row > first)[:most]
-
-        for row in ask("copy", effect):
-            yield b"%d\n" % row
-
-
-class TableReading:
-    """In place of a thread: who asks for a snapshot has it at once, and each batch when it is taken."""
-
-    def __init__(self, kind: Any, database: Any, mark: IncrementalMark) -> None:
-        self._made: Any = None
-        self._refusal: SinkPipelineError | None = None
-        self._until = time.monotonic() + _SITTING_S
-        try:
-            self._made = kind.copy_table(database, mark.waiting[0], Cancellation())
-            self._batches = self._made.read(mark.by(self._made.key).after)
-        except SinkPipelineError as error:
-            self._refusal = error
-
-    def snapshot(self) -> Any:
-        if self._refusal is not None:
-            raise self._refusal
-        return self._made
-
-    def take(self, _wait_s: float) -> Batch | Ending | None:
-        if time.monotonic() > self._until:
-            return Ending.LATE
-        found: Batch | Ending | None = next(self._batches, Ending.ALL)
-        return found
-
-    def leave(self) -> None:
-        if self._made is not None:
-            self._made.close()
-
-    close = leave
-
-
-@contextlib.contextmanager
-def read_from_the_model() -> Iterator[None]:
-    with (
-        mock.patch.object(exported, "Wire", Wire),
-        mock.patch.object(exported, "copying", Copying),
-        mock.patch.object(rows, "CHUNK", 2),
-        mock.patch.object(rows, "copying", Copying),
-        mock.patch.object(beside, "Wire", Wire),
-        mock.patch.object(beside, "copying", Copying),
-        mock.patch.object(beside, "look", _Look),
-        mock.patch.object(incremental, "TableReading", TableReading),
-        # One chunk at a time.
-        mock.patch.object(incremental, "_STRETCH_S", -1.0),
-        mock.patch.object(incremental, "MOST_TOUCHED", 4),
-        mock.patch.object(reader, "copying", Copying),
-        mock.patch.object(reader, "Wire", Wire),
-        mock.patch.object(reader, "look", _Look),
-        mock.patch.object(reader, "making", _Making),
-    ):
-        yield
 
 
 class Stop:
@@ -628,7 +169,7 @@ class ChangesWorld:
         for record in self.broker.log(TOPIC, 0).history:
             if record.is_committed:
                 document = json.loads(record.value or b"")
-                lsn, index = document["pos"]
+                lsn, index, *_ = document["pos"]
                 number, nth = divmod(document["after"]["id"], 100)
                 if nth != index:
                     self.fail(f"change {nth} of transaction {number} has index {index}")
@@ -692,10 +233,6 @@ class ChangesWorld:
         )
 
 
-Done = tuple[int, int, str, int]
-"""A change in the topic: its position, what it is, and of which row."""
-
-
 class SnapshotWorld(ChangesWorld):
     """The same, where stages read the table first. Its judge applies what is in the topic, as whoever reads it does."""
 
@@ -718,9 +255,10 @@ class SnapshotWorld(ChangesWorld):
             for record in self.broker.log(TOPIC, 0).history:
                 if record.is_committed:
                     document = json.loads(record.value or b"")
-                    lsn, index = document["pos"]
-                    row = (document["after"] or document["before"])["id"]
-                    found.append((_lsn(lsn), index, document["op"], row))
+                    lsn, index, *half = document["pos"]
+                    place = (_lsn(lsn), index, *(half or [0]))
+                    row = document["after"] or document["before"] or {"id": 0}
+                    found.append(Done(*place, document["op"], row["id"], row.get("n", 0), row.get("doc")))
         return found
 
     def wrong(self) -> str | None:
@@ -728,23 +266,23 @@ class SnapshotWorld(ChangesWorld):
         changes = self.changes()
         if progress is None:
             return "changes are in the topic, and no progress" if changes else None
-        if any(one[:2] >= two[:2] for one, two in pairwise(changes)):
+        if any(one[:3] >= two[:3] for one, two in pairwise(changes)):
             return f"the topic is out of order: {changes}"
         at = (_lsn(progress["pos"][0]), progress["pos"][1])
         return self._wrong_with(changes, start, at, goes_on="incremental" in progress)
 
     def _wrong_with(self, changes: list[Done], start: int, at: tuple[int, int], *, goes_on: bool) -> str | None:
         _ = goes_on
-        rows: set[int] = set()
-        for *_, op, row in changes:
-            if (op == "d") != (row in rows):
-                return f"{op} of row {row}, which is {'' if row in rows else 'not '}there: {changes}"
-            rows ^= {row}
-        stream = [each for each in changes if each[0] % 5 == 0]
+        rows: Table = {}
+        for each in changes:
+            if (each.op == "d") != (each.row in rows):
+                return f"{each}, whose row is {'' if each.row in rows else 'not '}there: {changes}"
+            apply(rows, [each])
+        stream = [_told(each) for each in changes if each.lsn % 5 == 0]
         if not start:
             return f"the stream has begun: {stream}" if stream else None
         for log in (self.server.log, *self.server.lost):
-            expected = [each for one in log if one.lsn >= start for each in one.rows if each[:2] < at]
+            expected = [each for one in log if one.lsn >= start for each in one.done if each.place < at]
             if stream == expected and rows == table_of(log, at):
                 return None
         return f"the progress is {at}, and the topic has {changes}, of {self.server.log}"
@@ -767,7 +305,7 @@ class SnapshotWorld(ChangesWorld):
         last = self.server.log[-1].end if self.server.log else 0
         if progress is None or not start or _lsn(progress["pos"][0]) < last:
             return False
-        return {row for *_, op, row in self.changes() if op != "d"} >= table_of(self.server.log, (1 << 60, 0))
+        return {each.row for each in self.changes() if each.op != "d"} >= set(self.server.table)
 
 
 class IncrementalWorld(SnapshotWorld):
@@ -789,15 +327,15 @@ class IncrementalWorld(SnapshotWorld):
     def _wrong_of(
         log: list[Committed], changes: list[Done], start: int, at: tuple[int, int], *, goes_on: bool
     ) -> str | None:
-        stream = [each for each in changes if each[2] != "r"]
-        expected = [each for one in log if one.lsn >= start for each in one.rows if each[:2] < at]
+        stream = [each for each in changes if each.op != "r"]
+        expected = [each for one in log if one.lsn >= start for each in one.done if each.place < at]
         if stream != expected:
             return f"the progress is {at}, and the stream has {stream}, not {expected}"
-        rows: set[int] = set()
-        for lsn, _, op, row in changes:
-            if op == "r" and row not in table_of(log, (lsn + 1, 0)):
-                return f"row {row} is read at {lsn}, where it is not there: {changes}"
-            rows = rows - {row} if op == "d" else rows | {row}
+        for each in changes:
+            if each.op == "r" and table_of(log, (each.lsn + 1, 0)).get(each.row) != (each.n, each.doc):
+                return f"{each}, where the table has {table_of(log, (each.lsn + 1, 0))}: {changes}"
+        rows: Table = {}
+        apply(rows, changes)
         if not goes_on and rows != table_of(log, at):
             return f"all rows are read, up to {at}, and the topic has {rows}, not {table_of(log, at)}: {changes}"
         return None
@@ -807,6 +345,11 @@ class IncrementalWorld(SnapshotWorld):
         progress, _ = self.told()
         last = self.server.log[-1].end if self.server.log else 0
         return progress is not None and "incremental" not in progress and _lsn(progress["pos"][0]) >= last
+
+
+def _told(done: Done) -> Done:
+    """As the log of the server has it: a deletion tells nothing but the key, or all of a row that is taken back."""
+    return Done(*done[:5]) if done.op == "d" else done
 
 
 def _lsn(text: str) -> int:
@@ -863,6 +406,8 @@ class Script:
         ]
         if world.has_snapshot:
             actions += [self._kill, self._remove]
+        if world.is_incremental:
+            actions += [self._change, self._change, self._truncate, world.server.end_snapshots]
         for _ in range(steps):
             self._draw(st.sampled_from(actions))()
             world.check()
@@ -875,6 +420,21 @@ class Script:
     def _remove(self) -> None:
         newest = self._world.is_incremental and self._draw(st.booleans())
         self._world.server.remove(self._draw(st.integers(1, 3)), newest=newest)
+
+    def _change(self) -> None:
+        """Perhaps to a key before all others, or behind them; perhaps just after a snapshot was made."""
+        if self._draw(st.booleans()):
+            self._world.scheduler.run_to(lambda thread: thread.label == "copy")
+        for _ in range(self._draw(st.integers(1, 3))):
+            to = self._draw(st.sampled_from([None, None, 1, 2, 1_000_000]))
+            self._world.server.change(self._draw(st.integers(0, 9)), to=to, doc=self._draw(st.booleans()))
+
+    def _truncate(self) -> None:
+        """Perhaps while rows are read, and some of them were not taken."""
+        if self._draw(st.booleans()):
+            self._world.scheduler.run_to(lambda thread: thread.label == "copy", nth=self._draw(st.integers(1, 4)))
+            self._world.scheduler.run_to(lambda thread: thread.label == "receive")
+        self._world.server.truncate()
 
     def _go_on(self) -> None:
         seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))

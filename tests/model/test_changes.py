@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from model.changes import Copying as ModelCopying
-from model.changes import play, table_of
+from model.changes import play
+from model.database import Copying as ModelCopying
+from model.database import table_of
 from model.exploring import LONGER
 from model.judge import Violation
 from sinkpipeline.changes import snapshot as changes_snapshot
@@ -30,6 +31,7 @@ from sinkpipeline.changes.snapshot import Copying, TakingBack
 from sinkpipeline.core.changes import beginning
 from sinkpipeline.core.changes.course import Course
 from sinkpipeline.core.changes.positions import LogPosition
+from sinkpipeline.core.changes.touched import Touched
 from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.kafka.written import Written
@@ -292,7 +294,38 @@ def _complete_with_its_last_but_one_row() -> Patch:
     return mock.patch.object(Incremental, "rows", early)
 
 
+def _an_emptied_table_is_read_on() -> Patch:
+    return mock.patch.object(Incremental, "_begin_anew", return_value=None)
+
+
+def _large_values_are_left_out() -> Patch:
+    row = Touched.row
+
+    def of_nothing(self: Touched, key: bytes, names: Any, values: Any) -> Any:
+        return None if key in self._rows else row(self, key, names, values)
+
+    return mock.patch.object(Touched, "row", of_nothing)
+
+
+def _rows_of_another_key_are_not_read_once_more() -> Patch:
+    note = Touched.note
+
+    def of_nothing(self: Touched, changes: Any, is_known: Any) -> list[bytes]:
+        note(self, changes, is_known)
+        return []
+
+    return mock.patch.object(Touched, "note", of_nothing)
+
+
+def _keys_are_forgotten_under_a_snapshot() -> Patch:
+    return mock.patch.object(Incremental, "_forget", lambda self: self._touched.clear())
+
+
 OF_ROWS_BESIDE: list[Callable[[], Patch]] = [
+    _keys_are_forgotten_under_a_snapshot,
+    _an_emptied_table_is_read_on,
+    _large_values_are_left_out,
+    _rows_of_another_key_are_not_read_once_more,
     _touched_rows_are_read,
     _rows_do_not_wait_for_their_place,
     _rows_are_of_another_moment,
