@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
-import ast
 import pytest
 
 import prune
