@@ -116,6 +116,8 @@ def test_the_least_rights_each_taken_away(lab: BinlogLab, user: str, tmp_path: P
             refusal = lab.refusal(database=how)
             assert refusal.reason is Reason.SOURCE_UNSUITABLE, missing
             assert "GRANT" in refusal.remedy
+            foreseen = kinds.of(lab.settings().database).foresee(lab.settings(database=how)).errors
+            assert [each.reason for each in foreseen] == [Reason.SOURCE_UNSUITABLE], missing
 
 
 def test_a_password_that_is_wrong(lab: BinlogLab, user: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
 from sinkpipeline.core.changes.binlog import BEGIN, head
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
 from sinkpipeline.core.changes.binlog_events import Gtid, Query
+from sinkpipeline.core.changes.binlog_grants import may_lock
 from sinkpipeline.core.changes.binlog_kinds import MYSQL, BinlogKind
 from sinkpipeline.core.changes.binlog_mysql import GTIDS
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
@@ -42,7 +43,9 @@ class MysqlDialect:
         told = look.settings(wire)
         status = _status(wire) if told["log_bin"] == "ON" else []
         is_replica = bool(_either(wire, "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"))
-        return look.facts(wire, self.kind, tables, told=told, status=status, is_replica=is_replica)
+        found = look.facts(wire, self.kind, tables, told=told, status=status, is_replica=is_replica)
+        grants = [grant for (grant,) in wire.rows("SHOW GRANTS")]
+        return replace(found, unlockable=frozenset(each for each in tables if not may_lock(grants, each)))
 
     def files(self, wire: Wire, where: str) -> Seen:
         [(server,)] = wire.rows("SELECT @@global.server_uuid")

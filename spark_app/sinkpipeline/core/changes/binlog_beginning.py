@@ -87,6 +87,8 @@ class Facts:
     """By table, a column of a time with a fraction as MariaDB 5.3 has stored it, with its type."""
     logs_cascades: bool = False
     """Whether rows that a foreign key changes are logged: by MySQL from 9.6 on, without innodb_native_foreign_keys."""
+    unlockable: frozenset[str] = frozenset()
+    """Tables that the user may not lock, as a snapshot of MySQL has to."""
     row_value_options: str = ""
     """What of a value is logged where that is not all of it."""
 
@@ -262,6 +264,12 @@ def unsuitable_tables(
             yield _unsuitable(
                 f"the user of {where} may not read table {table}, and startingPosition is Snapshot",
                 f"run GRANT SELECT ON {quoted(table)} for the user",
+            )
+        elif snapshot and table in facts.unlockable:
+            database = quoted_name(table.split(".", 1)[0])
+            yield _unsuitable(
+                f"the user of {where} may not lock table {table}, as a snapshot does for a moment",
+                f"run GRANT LOCK TABLES ON {database}.* for the user; or write startingPosition: Now",
             )
 
 
