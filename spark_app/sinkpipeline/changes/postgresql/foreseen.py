@@ -145,7 +145,12 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     if progress.exists and progress.meta is not None:
         _check_going_on(found, settings, progress, seen, where)
         if progress.partitions[wanted.partition].snapshot is None:
-            _of_rows_beside(found, settings, progress, published, where)
+            is_asked = _of_rows_beside(found, settings, progress, published, where)
+            if is_asked and used >= most:
+                found.told.append(
+                    f"waits with that: a snapshot of a table needs a replication slot for a moment, and all {most} are "
+                    f"used; drop one that nobody reads, or {_more_slots(most)}"
+                )
         return
     # A start that was interrupted has said that the slot is its own.
     announced = progress.meta is not None and progress.meta.partitions is None
@@ -156,12 +161,13 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     else:
         start = decide_first(seen, wanted.asked(announced=announced), where)
     if start is None:
-        if used >= most:
+        # Rows beside the stream need another one for a moment.
+        if used + wanted.incremental >= most:
             raise SinkPipelineError(
                 Reason.SOURCE_UNSUITABLE,
-                f"{where} has {used} replication slots, and max_replication_slots is {most}",
-                "drop one that nobody reads; or run ALTER SYSTEM SET max_replication_slots = "
-                f"{most + 4}, and restart the server",
+                f"{where} has {used} replication slots, max_replication_slots is {most}, and a start needs "
+                f"{1 + wanted.incremental} more",
+                f"drop one that nobody reads; or {_more_slots(most)}",
             )
         creates.append(f"slot {wanted.slot.name}")
     begins = f"at {start}"
@@ -190,14 +196,18 @@ def _check_going_on(found: Foreseen, settings: StageSettings, progress: Progress
     found.told.append(f"resumes at {state.pos}, {behind} bytes before the server's end")
 
 
+def _more_slots(most: int) -> str:
+    return f"run ALTER SYSTEM SET max_replication_slots = {most + 4}, and restart the server"
+
+
 def _of_rows_beside(
     found: Foreseen, settings: StageSettings, progress: Progress, published: Mapping[str, str], where: str
-) -> None:
-    """Which tables have come since, whose rows are to be read; and whether they can be."""
+) -> bool:
+    """Which tables have come since, whose rows are to be read; and whether they can be. Whether there are any."""
     wanted = settings.postgresql
     meta, state = progress.meta, progress.partitions[wanted.partition]
     if meta is None:
-        return
+        return False
     added = added_to(meta.tables, published) if wanted.reads_rows else []
     mark = asked(state.incremental, now=published, added=added)
     if mark is not None:
@@ -210,3 +220,4 @@ def _of_rows_beside(
                 copying.check_beside(wire, wanted.publication.name, version, added, user, where)
             except SqlFault as fault:
                 raise refused(fault, where, user) from fault
+    return mark is not None
