@@ -124,6 +124,7 @@ def test_a_server_without_a_free_slot_or_sender(kafka: LocalKafka, tmp_path: Any
         assert "ALTER SYSTEM SET max_replication_slots = 5" in error.remedy
         lab.sql("SELECT pg_drop_replication_slot('other')")
         assert looked(lab, "public.orders").errors == []
+        wait_until(lambda: lab.sql("SELECT count(*) FROM pg_stat_replication") == [(0,)], "the last look has left")
         [error] = looked(lab, "public.orders", incremental=True).errors
         assert "a start needs 2 more" in error.message
 
