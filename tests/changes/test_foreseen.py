@@ -17,6 +17,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.postgresql.settings import Connection as Database
 from support.changes.lab import LOGICAL, Lab
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 

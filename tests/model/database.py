@@ -426,7 +426,7 @@ class _Look:
 
     @staticmethod
     def published(_wire: Wire, _publication: str) -> dict[str, str]:
-        return {"public.t": "public.t"}
+        return {"public.t": "table 1"}
 
     @staticmethod
     def seen(wire: Wire, _slot: str, _publication: str) -> Seen:

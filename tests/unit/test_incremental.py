@@ -12,7 +12,13 @@ from sinkpipeline.changes import incremental, table_reading
 from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.incremental import Incremental
 from sinkpipeline.changes.ports import Altered, Batch, Read
-from sinkpipeline.core.changes.incremental import IncrementalMark, added_since, added_to, asked, incremental_from_record
+from sinkpipeline.core.changes.incremental import (
+    IncrementalMark,
+    added_again,
+    added_since,
+    asked,
+    incremental_from_record,
+)
 from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Truncate, Update, Values
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.values import Change, Writer
@@ -323,15 +329,16 @@ def test_which_tables_are_asked_for() -> None:
     assert asked(mark, now=["b"], added=[]) == IncrementalMark(waiting=("b",), rows=9)
     assert asked(mark, now=["b", "c"], added=["c", "b"]) == IncrementalMark(waiting=("b", "c"), rows=9)
     assert asked(mark, now=[], added=[]) is None
-    assert added_since(None, ["a"]) == []
-    assert added_since(("a",), ["a", "b"]) == ["b"]
+    assert asked(mark, now=["a", "b"], added=["a"]) == IncrementalMark(waiting=("a", "b"), rows=9), "it was added again"
 
 
-def test_which_tables_of_a_publication_were_added() -> None:
-    published = {"s.a": "s.a", "s.b": "s.b", "s.p1": "s.p", "s.p2": "s.p", "s.every": ""}
-    assert added_to(None, published) == []
-    assert added_to(["s.a", "s.p1"], published) == ["s.b"]
-    assert added_to(["s.a"], published) == ["s.b", "s.p1", "s.p2"]
+def test_which_tables_were_added() -> None:
+    now = {"s.a": "table 1", "s.b": "table 2", "s.p1": "table 3", "s.p2": "table 3", "s.every": "*"}
+    assert added_since(None, now) == []
+    assert added_since({}, now) == ["s.a", "s.b", "s.p1", "s.p2"]
+    assert added_since({"s.a": "table 1", "s.p1": "table 3"}, now) == ["s.b"], "a partition of one that was there"
+    assert added_since({"s.a": "table 9", "s.b": "table 2", "s.p1": "table 3"}, now) == ["s.a"]
+    assert added_again({"s.a": "table 9"}, now) == ["s.a"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ its connection with it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -123,7 +123,7 @@ class Claim:
         claimed: Claimed,
         source: Mapping[str, str],
         first: PartitionProgress | None = None,
-        tables: Iterable[str] | None = None,
+        tables: Mapping[str, str] | None = None,
     ) -> None:
         """Step 4. Says whose the stage is from here on, and what its positions are about.
 
@@ -132,7 +132,7 @@ class Claim:
             source: the identity of the database.
             first: the progress with which it begins, where it has none, or with which a snapshot begins anew, or with
                 which tables are to be read: both are written in one step.
-            tables: which ones are read from here on; None: the same as before.
+            tables: which ones are read from here on, as `Meta.tables`; None: the same as before.
         """
         known = claimed.progress
         before = known.meta or Meta(
@@ -150,7 +150,7 @@ class Claim:
             data=claimed.topic.id,
             progress=claimed.progress_topic.id,
             created=claimed.created or before.created,
-            tables=before.tables if tables is None else tuple(sorted(tables)),
+            tables=before.tables if tables is None else MappingProxyType(dict(sorted(tables.items()))),
         )
         if meta == known.meta and first is None:
             self._is_announced = True

@@ -99,9 +99,9 @@ class Meta:
     """So many rows were delivered again, as the store had lost them with their progress; until a reset. None: none."""
     marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
     """Of partitions of which one is known: a record shortly before the frontier of that time."""
-    tables: tuple[str, ...] | None = None
-    """Of a source of changes, which tables it is about: those that come later were added. None: a release has written
-    it that noted none."""
+    tables: Mapping[str, str] | None = None
+    """Of a source of changes, which tables it is about, each with the entry by which it is: what comes by another entry
+    later was added. None: a release has written it that noted none."""
 
     def source_partitions(self) -> frozenset[SourcePartition]:
         return frozenset(

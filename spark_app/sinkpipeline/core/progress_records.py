@@ -76,7 +76,7 @@ def encode_meta(meta: Meta) -> bytes:
             **({} if meta.restored is None else {"restored": meta.restored}),
             **({} if meta.rolled_back is None else {"rolledBack": meta.rolled_back}),
             **({"marks": _encoded(meta.marks)} if meta.marks else {}),
-            **({} if meta.tables is None else {"tables": list(meta.tables)}),
+            **({} if meta.tables is None else {"tables": dict(meta.tables)}),
         },
         separators=(",", ":"),
     ).encode()
@@ -300,13 +300,13 @@ def decode_meta(value: bytes, where: str) -> Meta:
     )
 
 
-def _tables(document: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
+def _tables(document: Mapping[str, Any], where: str) -> Mapping[str, str] | None:
     found = document.get("tables")
     if found is None:
         return None
-    if not isinstance(found, list):
-        raise corrupt(f"{where} has tables that are no list")
-    return tuple(_text(each, "name of a table", where) for each in found)
+    if not isinstance(found, dict):
+        raise corrupt(f"{where} has tables that are no object")
+    return MappingProxyType({name: _text(each, f"entry of table {name}", where) for name, each in found.items()})
 
 
 def _topic_ids(document: Mapping[str, Any], name: str, where: str) -> str | None:

@@ -12,6 +12,7 @@ complete                     whatever             its stream goes on; the rows o
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sinkpipeline.changes.binlog.reader import Reader
@@ -54,7 +55,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
         more = with_added(progress.meta, state, reader, facts)
-        claim.announce(claimed, identity.to_meta(), None if more == state else more, settings.binlog.tables)
+        claim.announce(claimed, identity.to_meta(), None if more == state else more, _entries(settings.binlog.tables))
         failpoint("stage-after-meta")
         return Started(more, identity.to_meta(), facts)
     reader.check_tables(facts)
@@ -64,7 +65,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         reader.check_copied(facts, settings.binlog.tables)
         mark = IncrementalMark(waiting=settings.binlog.tables)
     source = seen.identity.to_meta()
-    claim.announce(claimed, source, tables=settings.binlog.tables)
+    claim.announce(claimed, source, tables=_entries(settings.binlog.tables))
     failpoint("stage-after-meta")
     if start is None:
         return Started(None, source, facts)
@@ -86,10 +87,15 @@ def with_added(meta: Meta, state: PartitionProgress, reader: Reader, facts: Fact
     settings: BinlogSettings = reader.settings
     # Of one that is not there yet, all rows come by the stream.
     there = [each for each in settings.tables if each in facts.engines]
-    added = added_since(meta.tables, there) if settings.reads_rows else []
+    added = added_since(meta.tables, _entries(there)) if settings.reads_rows else []
     reader.check_copied(facts, added)
     mark = asked(state.incremental, now=there, added=added)
     return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
+
+
+def _entries(tables: Iterable[str]) -> dict[str, str]:
+    """As `Meta.tables`: the manifest names each."""
+    return {each: each for each in tables}
 
 
 def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> Identity:

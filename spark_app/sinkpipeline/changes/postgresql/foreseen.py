@@ -21,7 +21,7 @@ from sinkpipeline.core.changes.beginning import (
     publication_missing,
     slot_in_the_way,
 )
-from sinkpipeline.core.changes.incremental import added_to, asked, no_key, reads
+from sinkpipeline.core.changes.incremental import added_since, asked, no_key, reads
 from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
@@ -145,12 +145,7 @@ def _of_the_slot(found: Foreseen, settings: StageSettings, progress: Progress | 
     if progress.exists and progress.meta is not None:
         _check_going_on(found, settings, progress, seen, where)
         if progress.partitions[wanted.partition].snapshot is None:
-            is_asked = _of_rows_beside(found, settings, progress, published, where)
-            if is_asked and used >= most:
-                found.told.append(
-                    f"waits with that: a snapshot of a table needs a replication slot for a moment, and all {most} are "
-                    f"used; drop one that nobody reads, or {_more_slots(most)}"
-                )
+            _of_rows_beside(found, settings, progress, published, where, most=most if used >= most else None)
         return
     # A start that was interrupted has said that the slot is its own.
     announced = progress.meta is not None and progress.meta.partitions is None
@@ -201,17 +196,31 @@ def _more_slots(most: int) -> str:
 
 
 def _of_rows_beside(
-    found: Foreseen, settings: StageSettings, progress: Progress, published: Mapping[str, str], where: str
-) -> bool:
-    """Which tables have come since, whose rows are to be read; and whether they can be. Whether there are any."""
+    found: Foreseen,
+    settings: StageSettings,
+    progress: Progress,
+    published: Mapping[str, str],
+    where: str,
+    *,
+    most: int | None,
+) -> None:
+    """Which tables have come since, whose rows are to be read; and whether they can be.
+
+    `most`: how many slots the server may have, where it has them all.
+    """
     wanted = settings.postgresql
     meta, state = progress.meta, progress.partitions[wanted.partition]
     if meta is None:
-        return False
-    added = added_to(meta.tables, published) if wanted.reads_rows else []
+        return
+    added = added_since(meta.tables, published) if wanted.reads_rows else []
     mark = asked(state.incremental, now=published, added=added)
     if mark is not None:
         found.told += reads(mark)
+        if most is not None:
+            found.told.append(
+                f"waits with that: a snapshot of a table needs a replication slot for a moment, and all {most} are "
+                f"used; drop one that nobody reads, or {_more_slots(most)}"
+            )
     if added:
         user = wanted.connection.user
         with closing(Wire(wanted.connection, where)) as wire:
@@ -220,4 +229,3 @@ def _of_rows_beside(
                 copying.check_beside(wire, wanted.publication.name, version, added, user, where)
             except SqlFault as fault:
                 raise refused(fault, where, user) from fault
-    return mark is not None

@@ -6,6 +6,7 @@ import re
 
 from sinkpipeline.changes.postgresql.wire import Wire
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
+from sinkpipeline.core.changes.incremental import ALL
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.positions import parse_lsn
 from sinkpipeline.core.changes.suitable import Facts, Table
@@ -33,14 +34,18 @@ _TABLES = (
     " WHERE pubname = %s AND (p.pubupdate OR p.pubdelete) ORDER BY 1"
 )
 _PUBLISHED = (
-    "SELECT t.schemaname || '.' || t.tablename, coalesce((SELECT ln.nspname || '.' || l.relname"
-    " FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid"
-    " JOIN pg_class AS l ON l.oid = r.prrelid JOIN pg_namespace AS ln ON ln.oid = l.relnamespace"
-    " WHERE p.pubname = t.pubname AND (l.oid = c.oid OR c.oid IN (SELECT relid FROM pg_partition_tree(l.oid)))"
-    " ORDER BY l.oid = c.oid DESC LIMIT 1), '')"
+    "SELECT t.schemaname || '.' || t.tablename, coalesce((SELECT 'table ' || r.oid"
+    " FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid WHERE p.pubname = t.pubname"
+    " AND (r.prrelid = c.oid OR c.oid IN (SELECT relid FROM pg_partition_tree(r.prrelid)))"
+    " ORDER BY r.prrelid = c.oid DESC LIMIT 1){schemas}, %s)"
     " FROM pg_publication_tables AS t JOIN pg_namespace AS n ON n.nspname = t.schemaname"
     " JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.tablename WHERE t.pubname = %s ORDER BY 1"
 )
+_SCHEMAS = (
+    ", (SELECT 'schema ' || s.oid FROM pg_publication_namespace AS s JOIN pg_publication AS p ON p.oid = s.pnpubid"
+    " WHERE p.pubname = t.pubname AND s.pnnspid = n.oid)"
+)
+_VERSION_OF_SCHEMAS = 150000
 _KEY = (
     "SELECT a.attname FROM pg_index AS i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)"
     " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
@@ -76,11 +81,13 @@ def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
 
 
 def published(wire: Wire, publication: str) -> dict[str, str]:
-    """The tables of a publication as `schema.table`, with the one by which each was added to it.
+    """The tables of a publication as `schema.table`, with the entry by which each is in it, as `Meta.tables`.
 
-    That is the table itself, or one whose partition it is; empty where all tables are in it, or all of a schema.
+    That is one of the table itself, of one whose partition it is, or of its schema.
     """
-    return dict(wire.rows(_PUBLISHED, (publication,)))
+    [(version,)] = wire.rows("SELECT current_setting('server_version_num')::int")
+    schemas = _SCHEMAS if version >= _VERSION_OF_SCHEMAS else ""
+    return dict(wire.rows(_PUBLISHED.format(schemas=schemas), (ALL, publication)))
 
 
 def server(wire: Wire) -> tuple[str, int]:

@@ -33,7 +33,7 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
-from sinkpipeline.core.changes.incremental import IncrementalMark, added_to
+from sinkpipeline.core.changes.incremental import IncrementalMark, added_again, added_since
 from sinkpipeline.core.changes.incremental import asked as asked_for
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.suitable import check_tables
@@ -109,10 +109,10 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
         start = LogPosition(reader.create_slot(facts.version))
         failpoint("stage-after-creation")
     # Until a slot is made, which may take long, tables are made whose rows it does not hand out.
-    tables, mark = tuple(reader.published()), None
+    tables, mark = reader.published(), None
     if settings.postgresql.incremental and tables:
         reader.check_copied(facts.version, tables)
-        mark = IncrementalMark(waiting=tables)
+        mark = IncrementalMark(waiting=tuple(tables))
     epoch = 0 if progress.meta is None else progress.meta.epoch
     state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, incremental=mark)
     claim.announce(claimed, source, state, tables)
@@ -132,7 +132,16 @@ def with_added(
     if state.snapshot is not None:
         # It begins anew, with the tables of now.
         return state
-    added = added_to(meta.tables, published) if reader.settings.reads_rows else []
+    for each in added_again(meta.tables, published):
+        what = "its rows are read again" if reader.settings.reads_rows else "nor are its rows read"
+        _LOG.warning(
+            "%s: table %s was added to the publication again: changes before that are not there, and %s; rows "
+            "that were deleted before that stay with whoever has read them",
+            reader.where,
+            each,
+            what,
+        )
+    added = added_since(meta.tables, published) if reader.settings.reads_rows else []
     if added:
         reader.check_copied(version, added)
     mark = asked_for(state.incremental, now=published, added=added)

@@ -11,6 +11,8 @@ from typing import Any
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
+ALL = "*"
+"""The entry of each table of a source of which all tables are read."""
 _SHOWN = 5
 
 
@@ -90,7 +92,7 @@ def asked(mark: IncrementalMark | None, *, now: Collection[str], added: Sequence
         return None
     if mark is None:
         return IncrementalMark(waiting=waiting)
-    goes_on = bool(left) and left[0] == before[0]
+    goes_on = bool(left) and left[0] == before[0] and left[0] not in added
     return replace(mark, waiting=waiting) if goes_on else replace(mark, waiting=waiting, after=(), key="", more=False)
 
 
@@ -102,19 +104,25 @@ def told(mark: IncrementalMark | None, waits_for: str = "") -> dict[str, Any] | 
     return {"table": mark.waiting[0], "tablesWaiting": len(mark.waiting), "rows": mark.rows, **waits}
 
 
-def added_since(known: Collection[str] | None, now: Sequence[str]) -> list[str]:
-    """Those that came since a start has named its tables; none where none has."""
-    return [] if known is None else [each for each in now if each not in known]
+def added_since(known: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+    """Those that came since a start has named its tables; none where none has.
 
+    One that has the entry of another that was there, such as a partition, is younger than the stream: all of its rows
+    come by that.
 
-def added_to(known: Collection[str] | None, published: Mapping[str, str]) -> list[str]:
-    """Likewise, of a publication: its tables, with the one by which each was added to it; empty where all are in it.
-
-    A table that is in it as all tables are is younger than the stream, so that all of its rows come by that; and so is
-    a partition whose sisters were read before.
+    Args:
+        known: as `Meta.tables`.
+        now: likewise, of now.
     """
-    roots = {published.get(each) for each in known or ()}
-    return [each for each in added_since(known, list(published)) if published[each] not in {"", *roots}]
+    if known is None:
+        return []
+    entries = {ALL, *known.values()}
+    return [name for name, entry in now.items() if entry not in entries]
+
+
+def added_again(known: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+    """Of these, those that were taken out in between, or are other tables of the same name."""
+    return [each for each in added_since(known, now) if each in (known or {})]
 
 
 def reads(mark: IncrementalMark) -> list[str]:
