@@ -279,6 +279,22 @@ def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: La
     assert len(keys_read(lab)) in (99, 100), "that row has come by the stream, or as it is behind it"
 
 
+def test_nothing_is_left_of_a_stage_that_ends_while_it_waits_for_a_transaction(lab: Lab) -> None:
+    wanted = added(lab)
+
+    def slots() -> int:
+        return int(lab.sql("SELECT count(*) FROM pg_replication_slots WHERE temporary")[0][0])
+
+    with lab.connected(autocommit=False) as session:
+        session.execute("UPDATE items SET note = 'open' WHERE id = 5")
+        stage = lab.start(database=wanted)
+        wait_until(lambda: slots() == 1, "the server waits for the transaction")
+        assert stage.end() == 0, stage.log
+        wait_until(lambda: slots() == 0, "the server was told that nobody waits", 10)
+    lab.live(database=wanted)
+    assert len(folded(lab.found())["public.items"]) == 100
+
+
 def test_one_that_is_open_for_long_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "_WAIT", "SET lock_timeout = '200ms'")
     wanted = added(lab)
