@@ -133,7 +133,7 @@ E2E = $(RUN) -m pytest --costs build/costs/e2e-$(1).json $(2)
 e2e: install helm ## All of it as users run it, on that cluster: installed as the docs say, robbed and killed, and counted
 	@PYTHONPATH=dev $(RUN) -m cluster run sh -c '\
 	  $(call E2E,first,tests/cluster/test_as_the_operator_ends.py); first=$$?; \
-	  $(call E2E,two,--numprocesses 2 --dist loadfile tests/cluster/test_as_users_run_it.py tests/cluster/test_as_it_waits.py); two=$$?; \
+	  $(call E2E,two,--numprocesses 2 --dist loadfile tests/cluster/test_as_users_run_it.py tests/cluster/test_as_it_waits.py tests/cluster/test_of_a_database.py); two=$$?; \
 	  $(call E2E,last,tests/cluster/test_as_it_is_refused.py tests/cluster/test_as_others_are_away.py tests/cluster/test_at_the_end.py); \
 	  exit $$((first | two | $$?))'
 
