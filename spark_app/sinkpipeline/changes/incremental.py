@@ -179,6 +179,7 @@ class Incremental:
                 whole = self._touched.row(key, names, row)
                 if whole is not None:
                     changes.append(writer.read(relation.oid, whole, key))
+                    self._owed.discard(key)
         self.left = left.moved(batch.after, len(batch.rows))
         return Read(changes)
 
@@ -194,7 +195,7 @@ class Incremental:
 
     def _table_read(self, left: IncrementalMark) -> Read:
         self._forget()
-        if left.more:
+        if left.more and not (self._knows_all and not self._owed):
             # A life that has gone on with the table does not know all of them.
             self._only = self._owed if self._knows_all else None
             self._owed, self._knows_all = set(), True

@@ -76,9 +76,11 @@ class Touched:
             told = self._rows.get(key)
             if told is not None:
                 partial = None if partial is None else _over(told, partial)
-            elif key in self._rows:
+            elif key in self._rows or is_known(key):
                 partial = None
             self._put(key, partial)
+            if partial is not None and partial.is_by_index:
+                owed.append(key)
         return owed
 
     def _of_another_key(self, key: bytes, partial: Partial, is_known: Callable[[bytes], bool]) -> Partial | None:
@@ -125,7 +127,7 @@ def _over(before: Partial, after: Partial) -> Partial | None:
     if before.names != after.names:
         raise Reshaped
     values = [old if new is UNCHANGED else new for old, new in zip(before.values, after.values, strict=True)]
-    return Partial(after.names, values) if UNCHANGED in values else None
+    return after._replace(values=values) if UNCHANGED in values else None
 
 
 def _size(partial: Partial | None) -> int:

@@ -59,6 +59,8 @@ class Partial(NamedTuple):
     names: tuple[str, ...]
     """Of the columns."""
     values: Values
+    is_by_index: bool = False
+    """Whether changes go by another key than the primary one, which may have changed with it."""
 
 
 class Change(NamedTuple):
@@ -142,6 +144,7 @@ class _Table:
         self.label = _TEXT(self.name)
         self._fields = [_field(each, large_as_text=large_as_text) for each in relation.columns]
         self.names = tuple(each.name for each in relation.columns)
+        self.is_by_index = relation.identity == "i"
         self._all = list(range(len(relation.columns)))
         self._identity = [at for at, each in enumerate(relation.columns) if each.is_key]
         places = {each.name: at for at, each in enumerate(relation.columns)}
@@ -324,7 +327,7 @@ class Writer:
         row = "null" if after is None else table.row(after)
         unchanged, partial = "[]", None
         if after is not None and UNCHANGED in after:
-            unchanged, partial = table.unchanged(after), Partial(table.names, after)
+            unchanged, partial = table.unchanged(after), Partial(table.names, after, table.is_by_index)
         place = f"[{self._place},{index}]" if half is None else f"[{self._place},{index},{half}]"
         value = (
             f'{{"op":"{op}","table":{table.label},"pos":{place},{self._tail}'
