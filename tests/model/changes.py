@@ -426,7 +426,10 @@ class Script:
         if self._draw(st.booleans()):
             self._world.scheduler.run_to(lambda thread: thread.label == "copy")
         for _ in range(self._draw(st.integers(1, 3))):
-            to = self._draw(st.sampled_from([None, None, 1, 2, 1_000_000]))
+            to = self._draw(st.sampled_from([None, None, 1, 2, 1_000_000, -1]))
+            if to == -1:
+                self._world.server.take_over(self._draw(st.integers(0, 9)))
+                continue
             self._world.server.change(self._draw(st.integers(0, 9)), to=to, doc=self._draw(st.booleans()))
 
     def _truncate(self) -> None:

@@ -27,7 +27,7 @@ from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault
 from sinkpipeline.changes.table_reading import Ending
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
-from sinkpipeline.core.changes.incremental import IncrementalMark
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.suitable import Facts
@@ -186,6 +186,13 @@ class Server:
         row, number = there[nth % len(there)], next(self._numbers)
         value = f"doc {number}" if doc else None
         self._log([Step("u", row, number, value) if to is None else Step("m", to, number, value, row)], number)
+
+    def take_over(self, nth: int) -> None:
+        """A row goes, and another one has its key since; perhaps it moves on."""
+        there = sorted(self.table)
+        if len(there) > 1:
+            gone, other, number = there[nth % len(there)], there[(nth + 1) % len(there)], next(self._numbers)
+            self._log([Step("d", gone), Step("m", gone, number, None, other)], number)
 
     def truncate(self) -> None:
         """Waits for nobody: the sessions that hold a lock are ended."""
@@ -425,8 +432,8 @@ class _Look:
         return ()
 
     @staticmethod
-    def published(_wire: Wire, _publication: str) -> dict[str, str]:
-        return {"public.t": "table 1"}
+    def published(_wire: Wire, _publication: str) -> dict[str, Listed]:
+        return {"public.t": Listed("table 1", "7")}
 
     @staticmethod
     def seen(wire: Wire, _slot: str, _publication: str) -> Seen:

@@ -321,7 +321,20 @@ def _keys_are_forgotten_under_a_snapshot() -> Patch:
     return mock.patch.object(Incremental, "_forget", lambda self: self._touched.clear())
 
 
+def _rows_of_another_key_are_told_with_what_is_there_by_it() -> Patch:
+    note = Touched.note
+
+    def as_any_other(self: Touched, changes: Any, is_known: Any) -> list[bytes]:
+        owed = note(self, changes, is_known)
+        told = {each.key: each.partial for each in changes}
+        self._rows |= {key: told[key] for key in owed}
+        return owed
+
+    return mock.patch.object(Touched, "note", as_any_other)
+
+
 OF_ROWS_BESIDE: list[Callable[[], Patch]] = [
+    _rows_of_another_key_are_told_with_what_is_there_by_it,
     _keys_are_forgotten_under_a_snapshot,
     _an_emptied_table_is_read_on,
     _large_values_are_left_out,

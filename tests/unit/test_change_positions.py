@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinkpipeline.core.changes.incremental import IncrementalMark
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed
 from sinkpipeline.core.changes.positions import (
     ZERO,
     LogPosition,
@@ -175,12 +175,11 @@ def test_a_release_that_knows_of_no_rows_beside_the_stream_refuses_them() -> Non
 
 
 def test_the_tables_of_a_source_are_in_its_meta() -> None:
-    meta = Meta(
-        epoch=0, run="r", owner=Owner(cluster="file", name="n"), partitions=None, tables={"s.t": "table 1", "s.u": "*"}
-    )
+    owner, tables = Owner(cluster="file", name="n"), {"s.t": Listed("table 1", "16390"), "s.u": Listed("*", "7")}
+    meta = Meta(epoch=0, run="r", owner=owner, partitions=None, tables=tables)
     assert decode_meta(encode_meta(meta), "here") == meta
     assert "tables" not in json.loads(encode_meta(replace(meta, tables=None)))
-    for wrong in ("s.t", ["s.t"], {"s.t": 5}):
+    for wrong in ("s.t", ["s.t"], {"s.t": 5}, {"s.t": ["a"]}, {"s.t": ["a", 5]}):
         with pytest.raises(SinkPipelineError) as refused:
             decode_meta(json.dumps({**json.loads(encode_meta(meta)), "tables": wrong}).encode(), "here")
         assert refused.value.reason is Reason.PROGRESS_CORRUPT

@@ -14,10 +14,12 @@ from sinkpipeline.changes.incremental import Incremental
 from sinkpipeline.changes.ports import Altered, Batch, Read
 from sinkpipeline.core.changes.incremental import (
     IncrementalMark,
+    Listed,
     added_again,
     added_since,
     asked,
     incremental_from_record,
+    renamed_since,
 )
 from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Truncate, Update, Values
 from sinkpipeline.core.changes.positions import LogPosition
@@ -103,7 +105,7 @@ class Rows:
     """What a life does with them: each read is counted."""
 
     def __init__(self, kind: Kind, mark: IncrementalMark | None = None) -> None:
-        mark = mark or IncrementalMark(waiting=("s.t",))
+        mark = mark or IncrementalMark(waiting=("s.t",), key="id 20")
         self.tables = Incremental(kind, None, mark)  # type: ignore[arg-type]
         self.nth = 50
 
@@ -178,10 +180,32 @@ def test_another_table_comes_behind_the_first_and_knows_nothing_of_its_keys() ->
 
 
 def test_a_table_that_is_ordered_by_something_else_is_read_from_its_beginning() -> None:
-    rows = Rows(Kind(Snapshot(1, "id 25")), IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", rows=7))
-    rows.until(9)
-    assert rows.left == IncrementalMark(waiting=("s.t",), after=("1",), key="id 25", rows=8)
-    assert ids(rows.everything(9)) == [2, 3, 4, 5]
+    """Keys that were touched before that are those of other rows; a life may end before the stream has come to it."""
+    first, second = Snapshot(50, "id 25"), Snapshot(60, "id 25")
+    rows = Rows(Kind(first, second), IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", rows=7))
+    rows.until_made(9, first)
+    rows.touch(delete(2))
+    assert rows.look(49) is None
+    assert rows.left == IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", rows=7)
+    assert rows.until(50).changes == []
+    assert rows.left == IncrementalMark(waiting=("s.t",), key="id 25", rows=7)
+    rows.touch(delete(4))
+    assert ids(rows.everything(60)) == [1, 2, 3, 5]
+
+
+def test_a_first_snapshot_is_used_where_nothing_was_touched_before_it() -> None:
+    rows = Rows(Kind(Snapshot(50)), IncrementalMark(waiting=("s.t",)))
+    assert len(rows.everything(50)) == 5
+    rows = Rows(Kind(Snapshot(50), Snapshot(60)), IncrementalMark(waiting=("s.t",)))
+    rows.touch(delete(2))
+    assert len(rows.everything(60)) == 5, "by which key that was, only a second one tells"
+
+
+def test_what_was_owed_of_rows_with_other_keys_is_not_looked_for() -> None:
+    rows = Rows(Kind(Snapshot(1), Snapshot(2, "id 25"), Snapshot(3, "id 25")))
+    assert ids(rows.until(10).changes) == [1]
+    rows.touch(update(1, before=4))
+    assert ids(rows.everything(40)) == [2, 3, 5, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("limit", ["MOST_TOUCHED", "MOST_BYTES"])
@@ -265,12 +289,14 @@ def test_a_row_that_has_another_key_since_and_was_not_told_whole_is_read_once_mo
     assert ids(rows.everything(40)) == [2, 3, 5, 1]
 
 
-def test_one_that_was_not_passed_comes_with_what_it_lacks() -> None:
-    rows = Rows(Kind(Snapshot(1)))
-    rows.touch(update(2, before=4))
-    found = rows.everything(40)
-    assert ids(found) == [1, 2, 3, 5]
-    assert b'"after":{"id":2,"n":9,"doc":"doc 2"}' in found[1].value
+def test_a_key_that_was_another_rows() -> None:
+    """The snapshot has a row by it that is gone."""
+    rows = Rows(Kind(Snapshot(1), Snapshot(30)))
+    rows.touch(delete(2), update(2, before=4), update(2, 10))
+    assert ids(rows.until(40, lambda read: read.changes).changes) == [1]
+    rows.touch(update(9, before=2))
+    assert ids(rows.everything(40)) == [3, 5, 2], "in a real one, it is row 9 by then"
+    assert rows.left is None
 
 
 def test_a_row_of_which_changes_go_by_another_key_than_the_table_is_read_by() -> None:
@@ -314,14 +340,37 @@ def test_a_snapshot_that_was_used_for_long_is_closed_although_nobody_takes_its_r
     assert ids(rows.everything(40)) == [1, 2, 3, 4, 5]
 
 
-def test_rows_that_do_not_come_hold_nobody_up() -> None:
+def test_rows_that_do_not_come_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are waited for, however long a snapshot is used else: another one would have to look for as long."""
+    monkeypatch.setattr(table_reading, "SITTING_S", 0.01)
+    monkeypatch.setattr(incremental, "_TOLD_S", 0.01)
     snapshot = Snapshot(1)
     snapshot.reads.clear()
-    rows = Rows(Kind(snapshot))
+    rows = Rows(Kind(snapshot, *(Snapshot(1) for _ in range(5))))
     rows.until_made(40, snapshot)
-    assert rows.look(40) is None
+    wait_until(lambda: rows.look(40) is None and rows.tables.waits_for, "it is told")
+    assert "has sent no row of table s.t" in rows.tables.waits_for
     snapshot.reads.set()
+    assert ids(rows.everything(40)) == [1, 2, 3, 4, 5]
+    assert rows.tables.waits_for == ""
+
+
+def test_a_table_that_can_not_be_read_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incremental, "_FIRST_PAUSE_S", 0.01)
+    gone = SinkPipelineError(Reason.SOURCE_UNSUITABLE, "it is gone", "none")
+    rows = Rows(Kind(gone, Snapshot(1), gone, gone), IncrementalMark(waiting=("s.u", "s.t"), after=("3",), key="id 20"))
     assert len(rows.everything(40)) == 5
+    wait_until(lambda: rows.look(40) is None and rows.tables.waits_for, "it is told")
+    assert rows.left == IncrementalMark(waiting=("s.u",), rows=5)
+    rows.tables.close()
+
+
+def test_one_transaction_touches_no_more_keys_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incremental, "MOST_TOUCHED", 10)
+    rows = Rows(Kind(Snapshot(1)))
+    for number in range(100):
+        rows.touch(delete(number))
+        assert len(rows.tables._touched) <= 10
 
 
 def test_one_that_is_left_while_it_is_made_is_closed() -> None:
@@ -350,13 +399,27 @@ def test_which_tables_are_asked_for() -> None:
     assert asked(mark, now=["a", "b"], added=["a"]) == IncrementalMark(waiting=("a", "b"), rows=9), "it was added again"
 
 
+def listed(**tables: str) -> dict[str, Listed]:
+    """By `name_oid`, the entry of each."""
+    return {f"s.{each.split('_')[0]}": Listed(by, each.split("_")[1]) for each, by in tables.items()}
+
+
 def test_which_tables_were_added() -> None:
-    now = {"s.a": "table 1", "s.b": "table 2", "s.p1": "table 3", "s.p2": "table 3", "s.every": "*"}
+    now = listed(a_1="table 1", b_2="table 2", p1_3="table 3", p2_4="table 3", every_5="*")
     assert added_since(None, now) == []
     assert added_since({}, now) == ["s.a", "s.b", "s.p1", "s.p2"]
-    assert added_since({"s.a": "table 1", "s.p1": "table 3"}, now) == ["s.b"], "a partition of one that was there"
-    assert added_since({"s.a": "table 9", "s.b": "table 2", "s.p1": "table 3"}, now) == ["s.a"]
-    assert added_again({"s.a": "table 9"}, now) == ["s.a"]
+    assert added_since(listed(a_1="table 1", p1_3="table 3"), now) == ["s.b"], "a partition of one that was there"
+    assert added_since(listed(a_9="table 9", b_2="table 2", p1_3="table 3"), now) == ["s.a"]
+    assert added_again(listed(a_9="table 9"), now) == ["s.a"]
+
+
+def test_which_tables_have_other_names() -> None:
+    before = listed(a_1="*", b_2="*", c_3="*")
+    now = listed(b_1="*", a_2="*", d_3="*", e_4="*")
+    assert renamed_since(before, now) == {"s.c": "s.d"}, "of those that have each other's, the key tells"
+    mark = IncrementalMark(waiting=("s.c", "s.x"), after=("5",), key="3: id", rows=9)
+    assert mark.renamed({"s.c": "s.d"}) == IncrementalMark(waiting=("s.d", "s.x"), after=("5",), key="3: id", rows=9)
+    assert renamed_since(None, now) == {}
 
 
 @pytest.mark.parametrize(

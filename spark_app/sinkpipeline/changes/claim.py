@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from sinkpipeline.changes.settings import StageSettings, sink_settings
 from sinkpipeline.core import starting
+from sinkpipeline.core.changes.incremental import Listed
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import DEFAULT_BYTES, UNKNOWN, TopicLimits
 from sinkpipeline.core.ports import PlaceChanged
@@ -123,7 +124,7 @@ class Claim:
         claimed: Claimed,
         source: Mapping[str, str],
         first: PartitionProgress | None = None,
-        tables: Mapping[str, str] | None = None,
+        tables: Mapping[str, Listed] | None = None,
     ) -> None:
         """Step 4. Says whose the stage is from here on, and what its positions are about.
 

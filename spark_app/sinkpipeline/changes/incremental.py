@@ -11,6 +11,7 @@ come to C. From there on a row that the stream has touched is left out: what it 
 Whoever applies what comes, in order, never sees a row go back.
 
     the stream tells that the table was emptied or altered     the snapshot is given up; the next one begins anew
+    the snapshot is by another key than the one before         likewise, once the stream has come to its place
     too many keys were touched                                 the snapshot is given up; the next one goes on
     the snapshot can't be made, or ends                        it is told, and tried again after a while
 
@@ -47,6 +48,7 @@ MOST_TOUCHED = 200_000
 _STRETCH_S = 0.2
 """For so long rows are read before the stream is looked at again, where it has nothing."""
 _WAIT_S = 0.05
+_TOLD_S = 120.0
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 30.0
 _NOT_OF_THE_SOURCE: Final = frozenset({Reason.INTERNAL_ERROR, Reason.PROGRESS_CORRUPT})
@@ -65,7 +67,7 @@ class Incremental:
         self._reading: TableReading | None = None
         self._snapshot: TableSnapshot | None = None
         self._writer: Writer
-        self._again_at = 0.0
+        self._again_at = self._read_at = 0.0
         self._pause_s = _FIRST_PAUSE_S
         self._touched = Touched()
         self._owed: set[bytes] = set()
@@ -107,6 +109,11 @@ class Incremental:
         if owed and self.left is not None:
             self._owed.update(owed)
             self.left = self.left.with_more
+        if len(self._owed) > MOST_TOUCHED:
+            self._owed, self._knows_all = set(), False
+        if len(self._touched) > MOST_TOUCHED or self._touched.size > MOST_BYTES:
+            # Also inside a transaction: only one that is committed is handed out.
+            self._forget()
 
     def _is_known(self, key: bytes) -> bool:
         return self._only is not None and key not in self._only
@@ -139,9 +146,14 @@ class Incremental:
         reading, snapshot = self._reading, self._sitting(left)
         if reading is None or snapshot is None or reached < snapshot.start.commit:
             return None
-        left = self.left or left
+        if snapshot.key != left.key and (left.key or len(self._touched)):
+            # Keys that were touched before it became another one are those of other rows.
+            self._begin_anew(left.by(snapshot.key))
+            return Read([])
+        left = left.by(snapshot.key)
         match reading.take(wait_s):
             case Batch() as batch:
+                self.waits_for = ""
                 return self._handed(batch, left, snapshot, reached, nth)
             case Ending.ALL:
                 return self._table_read(left)
@@ -149,13 +161,16 @@ class Incremental:
                 self._give_up()
                 return Read([])
             case None:
+                seconds = time.monotonic() - self._read_at
+                if seconds > _TOLD_S:
+                    self.waits_for = (
+                        f"the server has sent no row of table {left.waiting[0]} for {seconds // 60:.0f} minutes: it "
+                        "looks for the next one; nothing, or end other work of the server"
+                    )
                 return None
 
     def _sitting(self, left: IncrementalMark) -> TableSnapshot | None:
         """The snapshot that is read; None while it is made."""
-        if len(self._touched) > MOST_TOUCHED or self._touched.size > MOST_BYTES:
-            # What was handed out until here, the next one has.
-            self._forget()
         if self._reading is None:
             if time.monotonic() >= self._again_at:
                 self._reading = TableReading(self._kind, self._database, left)
@@ -163,7 +178,7 @@ class Incremental:
         if self._snapshot is None and (made := self._reading.snapshot()) is not None:
             self._snapshot, self._writer = made, made.writer()
             self._pause_s, self.waits_for = _FIRST_PAUSE_S, ""
-            self.left = left.by(made.key)
+            self._read_at = time.monotonic()
             failpoint("incremental-after-opening")
         return self._snapshot
 
@@ -181,6 +196,7 @@ class Incremental:
                     changes.append(writer.read(relation.oid, whole, key))
                     self._owed.discard(key)
         self.left = left.moved(batch.after, len(batch.rows))
+        self._read_at = time.monotonic()
         return Read(changes)
 
     def _put_off(self, trouble: SinkPipelineError) -> None:
@@ -192,6 +208,9 @@ class Incremental:
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)
         self._give_up()
+        if trouble.reason is Reason.SOURCE_UNSUITABLE and self.left is not None and len(self.left.waiting) > 1:
+            # A table that is gone, or may not be read, holds up no other.
+            self._begin_anew(self.left.with_first_last)
 
     def _table_read(self, left: IncrementalMark) -> Read:
         self._forget()

@@ -20,7 +20,8 @@ from sinkpipeline.changes.settings import AnyDatabase
 from sinkpipeline.core.changes.incremental import IncrementalMark
 
 SITTING_S = 60.0
-"""How long one snapshot is used: the server keeps the rows of that moment for it, and nobody alters the table."""
+"""How long one snapshot is used, or until its first rows have come: the server keeps the rows of that moment for it,
+and nobody alters the table."""
 _AHEAD: Final = 4
 _LOOK_S: Final = 0.2
 _CLOSE_S: Final = 1.0
@@ -95,10 +96,15 @@ class TableReading:
 
     def _read(self, made: TableSnapshot) -> Ending:
         until = time.monotonic() + SITTING_S
+        has_come = False
         for batch in made.read(self._mark.by(made.key).after):
-            # One that nobody has taken, the next snapshot has again.
-            is_taken = batch is None or self._put(batch, until)
-            if not is_taken or self._cancellation.is_set or time.monotonic() > until:
+            if batch is not None:
+                # One that nobody has taken, the next snapshot has again.
+                if not self._put(batch, until if has_come else math.inf):
+                    return Ending.LATE
+                has_come = True
+            # Where the server has to look for long until the first row, the next snapshot would, too.
+            if self._cancellation.is_set or (has_come and time.monotonic() > until):
                 return Ending.LATE
         return Ending.ALL
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from sinkpipeline.core.changes.incremental import IncrementalMark
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed
 from sinkpipeline.core.changes.positions import Position, is_earlier
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -99,9 +99,9 @@ class Meta:
     """So many rows were delivered again, as the store had lost them with their progress; until a reset. None: none."""
     marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
     """Of partitions of which one is known: a record shortly before the frontier of that time."""
-    tables: Mapping[str, str] | None = None
-    """Of a source of changes, which tables it is about, each with the entry by which it is: what comes by another entry
-    later was added. None: a release has written it that noted none."""
+    tables: Mapping[str, Listed] | None = None
+    """Of a source of changes, which tables it is about: what comes by another entry later was added. None: a release
+    has written it that noted none."""
 
     def source_partitions(self) -> frozenset[SourcePartition]:
         return frozenset(

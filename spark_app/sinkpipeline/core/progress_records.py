@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sinkpipeline.core.changes.incremental import IncrementalMark, incremental_from_record
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, incremental_from_record
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.positions import from_record as position_from_record
 from sinkpipeline.core.changes.snapshots import SnapshotMark, mark_from_record
@@ -300,13 +300,21 @@ def decode_meta(value: bytes, where: str) -> Meta:
     )
 
 
-def _tables(document: Mapping[str, Any], where: str) -> Mapping[str, str] | None:
+def _tables(document: Mapping[str, Any], where: str) -> Mapping[str, Listed] | None:
     found = document.get("tables")
     if found is None:
         return None
     if not isinstance(found, dict):
         raise corrupt(f"{where} has tables that are no object")
-    return MappingProxyType({name: _text(each, f"entry of table {name}", where) for name, each in found.items()})
+    return MappingProxyType({name: _listed(each, f"{where}: table {name}") for name, each in found.items()})
+
+
+def _listed(value: object, where: str) -> Listed:
+    match value:
+        case [str(by), str(identity)]:
+            return Listed(by, identity)
+        case _:
+            raise corrupt(f"{where} has no entry")
 
 
 def _topic_ids(document: Mapping[str, Any], name: str, where: str) -> str | None:

@@ -68,6 +68,7 @@ class TableExport:
         if not self._table.key:
             raise keyless(name, self._where)
         self.key, self.relation = self._table.order, self._table.relation
+        self._wire.wait_long()
 
     def close(self) -> None:
         self._wire.close()
@@ -133,9 +134,10 @@ def statement(table: CopiedTable, after: Sequence[str], literal: Callable[[str],
             raise corrupt(f"the progress of an incremental snapshot has a key of {len(after)} columns of {table.name}")
         values = [_literal(kind, text, literal, table.name) for kind, text in zip(types, after, strict=True)]
         where = f" WHERE {behind(order, values)}"
+    by = ", ".join(map(quoted_name, table.key))  # so that an index serves it
     return (
         f"SELECT {table.columns}, {', '.join(told)} FROM {quoted(table.name)}{where}"  # noqa: S608 - names are quoted
-        f" ORDER BY {', '.join(order)} LIMIT {CHUNK}"
+        f" ORDER BY {by} LIMIT {CHUNK}"
     )
 
 

@@ -28,7 +28,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_there,
     identity_of,
 )
-from sinkpipeline.core.changes.incremental import IncrementalMark, added_since, asked
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_since, asked
 from sinkpipeline.core.changes.positions import BinlogPosition, noted
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
@@ -93,9 +93,9 @@ def with_added(meta: Meta, state: PartitionProgress, reader: Reader, facts: Fact
     return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
 
 
-def _entries(tables: Iterable[str]) -> dict[str, str]:
+def _entries(tables: Iterable[str]) -> dict[str, Listed]:
     """As `Meta.tables`: the manifest names each."""
-    return {each: each for each in tables}
+    return {each: Listed(each, each) for each in tables}
 
 
 def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> Identity:

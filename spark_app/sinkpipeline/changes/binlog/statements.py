@@ -16,6 +16,7 @@ from sinkpipeline.core.changes.binlog_statements import (
     filled,
     is_of_a_table,
     made_temporary,
+    others,
 )
 from sinkpipeline.core.changes.binlog_values import NotServed
 
@@ -48,7 +49,8 @@ class Statements:
 
     def altered(self, query: Query) -> list[str]:
         """The tables of ours that may be others behind it."""
-        return self._tables.all_mentioned(query.text) if is_of_a_table(query) else []
+        names = others(query)
+        return self._tables.all_mentioned(bare(query)) if names is None else self._tables.all_wanted(names)
 
     def check(self, query: Query, transaction: str) -> None:
         """That nothing is missing with it.

@@ -201,6 +201,13 @@ class Tables:
             return next((each for each in self._wanted if each.lower() == name.lower()), None)
         return name if name in self._wanted else None
 
+    def all_wanted(self, names: Collection[tuple[str, str]]) -> list[str]:
+        """Those of ours among some names; a name without a table stands for all of its database."""
+        found = {self.wanted(*each) for each in names}
+        fold = str.lower if self._folds else str
+        databases = {fold(schema) for schema, table in names if not table}
+        return [each for each in self._wanted if each in found or fold(each.split(".", 1)[0]) in databases]
+
     def forget(self) -> None:
         """How the tables are is learned anew where they come next."""
         self._bodies.clear()

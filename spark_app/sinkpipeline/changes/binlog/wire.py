@@ -26,6 +26,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 CONNECT_S: Final = 10
 SILENCE_S: Final = 30
 """A server that says nothing for so long, although it was asked, is taken for gone."""
+LONG_S: Final = 3600
 HEARTBEAT_MS: Final = 100
 """How often it says that nothing has come."""
 _SESSION: Final = (
@@ -121,6 +122,10 @@ class Wire:
     def close(self) -> None:
         with contextlib.suppress(pymysql.Error, OSError):
             self._session.close()
+
+    def wait_long(self) -> None:
+        """From here on it asks for what a server may have to look for, or to sort."""
+        self._session._read_timeout = LONG_S  # type: ignore[attr-defined]  # noqa: SLF001
 
     def cancel(self) -> None:
         """Ends what is waited for, whatever that is; for any thread."""

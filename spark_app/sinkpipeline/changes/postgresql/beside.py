@@ -66,10 +66,12 @@ class TableExport:
                     f"{self._where}: table {name} was written anew or emptied while a snapshot of it was made",
                     "nothing: another snapshot is made",
                 )
+            if not table.key:
+                raise copying.keyless(table, self._where)
             self._table = table = copying.pinned(self._wire, table)
             [(key,)] = side.rows(_KEY, (table.relation.oid,))
             # One that was dropped and made again has other rows, and so has one to which a partition was attached.
-            partitions = " ".join(map(str, table.only_of))
+            partitions = " ".join(map(str, table.attached))
             digest = f" {hashlib.sha256(partitions.encode()).hexdigest()[:16]}" if partitions else ""
             self.key = f"{table.relation.oid}{digest}: {key}"
             undo.pop_all()

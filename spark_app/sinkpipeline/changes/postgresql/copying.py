@@ -20,6 +20,7 @@ from sinkpipeline.core.changes.incremental import no_key
 from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text, parse_lsn
 from sinkpipeline.core.changes.suitable import check_readable
+from sinkpipeline.core.errors import SinkPipelineError
 
 _VERSION_OF_LISTS = 150000
 _VERSION_OF_FAILOVER = 170000
@@ -46,9 +47,11 @@ _COLUMNS = (
     " ORDER BY a.attnum"
 )
 _PARTITIONS = (
-    # By the snapshot of the transaction; functions go by what is there now.
-    "WITH RECURSIVE t (oid) AS (SELECT %s::oid UNION ALL SELECT i.inhrelid FROM pg_inherits AS i JOIN t"
-    " ON i.inhparent = t.oid) SELECT oid::int8 FROM t ORDER BY 1"
+    # By the snapshot of the transaction; functions go by what is there now. One that was made as a partition has been
+    # empty then, and was made by who has noted that it is one: its system columns are written never again.
+    "WITH RECURSIVE t (oid, attached) AS (SELECT %s::oid, false UNION ALL SELECT i.inhrelid, i.xmin::text <>"
+    " (SELECT a.xmin::text FROM pg_attribute AS a WHERE a.attrelid = i.inhrelid AND a.attname = 'tableoid')"
+    " FROM pg_inherits AS i JOIN t ON i.inhparent = t.oid) SELECT oid::int8, attached FROM t ORDER BY 1"
 )
 _STORED = " AND a.attgenerated = ''"
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::int8"
@@ -82,6 +85,8 @@ class CopiedTable:
     """Columns that the role may not read."""
     only_of: tuple[int, ...] = ()
     """Of a partitioned one, the partitions whose rows are read; none: all."""
+    attached: tuple[int, ...] = ()
+    """Those of them that were tables by themselves before."""
 
     @property
     def name(self) -> str:
@@ -135,8 +140,13 @@ def check_beside(wire: Wire, publication: str, version: int, names: Collection[s
         if f"{table.relation.schema}.{table.relation.name}" in names:
             check_readable({table.name: table.unreadable}, role, where)
             if not table.key:
-                name = f"{_plain(table.relation.schema)}.{_plain(table.relation.name)}"
-                raise no_key(name, where, f"ALTER TABLE {name} ADD PRIMARY KEY (...)")
+                raise keyless(table, where)
+
+
+def keyless(table: CopiedTable, where: str) -> SinkPipelineError:
+    """A table whose rows can't be read beside the stream."""
+    name = f"{_plain(table.relation.schema)}.{_plain(table.relation.name)}"
+    return no_key(name, where, f"ALTER TABLE {name} ADD PRIMARY KEY (...)")
 
 
 def _plain(name: str) -> str:
@@ -235,7 +245,9 @@ def pinned(wire: Wire, table: CopiedTable) -> CopiedTable:
     """
     if not table.is_partitioned:
         return table
-    return replace(table, only_of=tuple(oid for (oid,) in wire.rows(_PARTITIONS, (table.relation.oid,))))
+    found = wire.rows(_PARTITIONS, (table.relation.oid,))
+    attached = tuple(oid for oid, was_a_table in found if was_a_table)
+    return replace(table, only_of=tuple(oid for oid, _ in found), attached=attached)
 
 
 def select(wire: Wire, table: CopiedTable, after: Sequence[str] | None, most: int) -> str:

@@ -21,7 +21,7 @@ from sinkpipeline.core.changes.beginning import (
     publication_missing,
     slot_in_the_way,
 )
-from sinkpipeline.core.changes.incremental import added_since, asked, no_key, reads
+from sinkpipeline.core.changes.incremental import Listed, added_since, asked, no_key, reads, renamed_since
 from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
@@ -199,7 +199,7 @@ def _of_rows_beside(
     found: Foreseen,
     settings: StageSettings,
     progress: Progress,
-    published: Mapping[str, str],
+    published: Mapping[str, Listed],
     where: str,
     *,
     most: int | None,
@@ -213,7 +213,8 @@ def _of_rows_beside(
     if meta is None:
         return
     added = added_since(meta.tables, published) if wanted.reads_rows else []
-    mark = asked(state.incremental, now=published, added=added)
+    before = None if state.incremental is None else state.incremental.renamed(renamed_since(meta.tables, published))
+    mark = asked(before, now=published, added=added)
     if mark is not None:
         found.told += reads(mark)
         if most is not None:

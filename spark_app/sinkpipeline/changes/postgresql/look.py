@@ -6,7 +6,7 @@ import re
 
 from sinkpipeline.changes.postgresql.wire import Wire
 from sinkpipeline.core.changes.beginning import Identity, Seen, SlotState
-from sinkpipeline.core.changes.incremental import ALL
+from sinkpipeline.core.changes.incremental import ALL, Listed
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.positions import parse_lsn
 from sinkpipeline.core.changes.suitable import Facts, Table
@@ -37,7 +37,7 @@ _PUBLISHED = (
     "SELECT t.schemaname || '.' || t.tablename, coalesce((SELECT 'table ' || r.oid"
     " FROM pg_publication_rel AS r JOIN pg_publication AS p ON p.oid = r.prpubid WHERE p.pubname = t.pubname"
     " AND (r.prrelid = c.oid OR c.oid IN (SELECT relid FROM pg_partition_tree(r.prrelid)))"
-    " ORDER BY r.prrelid = c.oid DESC LIMIT 1){schemas}, %s)"
+    " ORDER BY r.prrelid = c.oid DESC LIMIT 1){schemas}, %s), c.oid::text"
     " FROM pg_publication_tables AS t JOIN pg_namespace AS n ON n.nspname = t.schemaname"
     " JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.tablename WHERE t.pubname = %s ORDER BY 1"
 )
@@ -80,14 +80,15 @@ def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
     )
 
 
-def published(wire: Wire, publication: str) -> dict[str, str]:
+def published(wire: Wire, publication: str) -> dict[str, Listed]:
     """The tables of a publication as `schema.table`, with the entry by which each is in it, as `Meta.tables`.
 
     That is one of the table itself, of one whose partition it is, or of its schema.
     """
     [(version,)] = wire.rows("SELECT current_setting('server_version_num')::int")
     schemas = _SCHEMAS if version >= _VERSION_OF_SCHEMAS else ""
-    return dict(wire.rows(_PUBLISHED.format(schemas=schemas), (ALL, publication)))
+    rows = wire.rows(_PUBLISHED.format(schemas=schemas), (ALL, publication))
+    return {name: Listed(by, oid) for name, by, oid in rows}
 
 
 def server(wire: Wire) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from sinkpipeline.changes.postgresql.exported import Exported
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
 from sinkpipeline.core.changes.beginning import Seen, SlotState, at_risk, publication_missing, retained_bytes
+from sinkpipeline.core.changes.incremental import Listed
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import (
     Begin,
@@ -163,7 +164,7 @@ class Reader:
         check_readable({each.name: each.unreadable for each in found}, self._role, self.where)
         return found
 
-    def published(self) -> dict[str, str]:
+    def published(self) -> dict[str, Listed]:
         """The tables of the publication, as `look.published` has them."""
         with self._told():
             return look.published(self._asking(), self.settings.publication.name)

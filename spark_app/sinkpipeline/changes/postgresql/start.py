@@ -33,7 +33,7 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
-from sinkpipeline.core.changes.incremental import IncrementalMark, added_again, added_since
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_again, added_since, renamed_since
 from sinkpipeline.core.changes.incremental import asked as asked_for
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.suitable import check_tables
@@ -120,7 +120,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
 
 
 def with_added(
-    meta: Meta, state: PartitionProgress, reader: Reader, version: int, published: Mapping[str, str]
+    meta: Meta, state: PartitionProgress, reader: Reader, version: int, published: Mapping[str, Listed]
 ) -> PartitionProgress:
     """The progress, with the tables whose rows are to be read beside the stream.
 
@@ -144,7 +144,8 @@ def with_added(
     added = added_since(meta.tables, published) if reader.settings.reads_rows else []
     if added:
         reader.check_copied(version, added)
-    mark = asked_for(state.incremental, now=published, added=added)
+    before = None if state.incremental is None else state.incremental.renamed(renamed_since(meta.tables, published))
+    mark = asked_for(before, now=published, added=added)
     return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
 
 

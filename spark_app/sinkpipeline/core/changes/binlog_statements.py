@@ -30,6 +30,11 @@ _CREATE = re.compile(rf"CREATE\s+(?:OR\s+REPLACE\s+)?{_TABLE}{_NAME}(.*)", _FLAG
 _CREATE_TEMPORARY = re.compile(rf"CREATE\s+(?:OR\s+REPLACE\s+)?TEMPORARY\s+{_TABLE}{_NAME}", _FLAGS)
 _DROP = re.compile(rf"DROP\s+(?:TEMPORARY\s+)?{_TABLE}(.*)", _FLAGS)
 _ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|OFFLINE\s+|IGNORE\s+)*{_TABLE}{_NAME}", _FLAGS)
+_RENAME = re.compile(r"RENAME\s+TABLES?\b(.*)", _FLAGS)
+_DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?({_WORD})", _FLAGS)
+_OTHER_TABLE = re.compile(rf"\b(?:RENAME\s+(?:(?:TO|AS)\s+)?|RENAME\s*=\s*|WITH\s+TABLE\s+){_NAME}", _FLAGS)
+_ABOUT_TABLES = re.compile(r"(?:ALTER|CREATE|DROP|RENAME)\s+(?:\w+\s+){0,4}TABLES?\b", _FLAGS)
+_ABOUT_TEMPORARY = re.compile(r"(?:CREATE\s+(?:OR\s+REPLACE\s+)?|DROP\s+)TEMPORARY\b", _FLAGS)
 _EACH_NAME = re.compile(_NAME)
 # A word that no name has without quotes. VALUES stands in partitions, too.
 _BY_A_QUERY = re.compile(r"\b(?:SELECT|TABLE|VALUES(?!\s*(?:LESS\b|IN\b)))\b", re.IGNORECASE)
@@ -98,6 +103,26 @@ def changes_rows(query: Query) -> bool:
 def is_of_a_table(query: Query) -> bool:
     """Whether it may make a table another one than it was, or have another one take its name."""
     return _OF_A_TABLE.match(bare(query)) is not None
+
+
+def others(query: Query) -> list[Name] | None:
+    """Tables that may be others behind it: made, altered, renamed, exchanged, dropped; perhaps names of none, too.
+
+    None: it is about tables, and can't be taken apart. Of a database that is dropped each table is: `(database, "")`.
+    """
+    text = bare(query)
+    if _ABOUT_TEMPORARY.match(text) is not None:
+        return []
+    if (found := _DROP_DATABASE.match(text)) is not None:
+        return [(_plain(found[1]), "")]
+    if (found := _RENAME.match(text) or _DROP.match(text)) is not None:
+        return [_named(each, query) for each in _EACH_NAME.finditer(found[1])]
+    if (found := _ALTER.match(text)) is not None:
+        more = _OTHER_TABLE.finditer(text[found.end() :])
+        return [_named(found, query), *(_named(each, query) for each in more)]
+    if (found := _CREATE.match(text)) is not None:
+        return [_named(found, query)]
+    return None if _ABOUT_TABLES.match(text) is not None else []
 
 
 def cascade(text: str) -> str | None:

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 ALL = "*"
 """The entry of each table of a source of which all tables are read."""
 _SHOWN = 5
+
+
+class Listed(NamedTuple):
+    """How a table is among those of a source."""
+
+    by: str
+    """The entry by which it is: its own, or one that it shares with others."""
+    id: str
+    """By what the kind tells it from another table of its name; a name, where it has nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +67,16 @@ class IncrementalMark:
         """The first table was read; None where it was the last one."""
         waiting = self.waiting[1:]
         return replace(self, waiting=waiting, after=(), key="", more=False) if waiting else None
+
+    @property
+    def with_first_last(self) -> IncrementalMark:
+        """The others are read before the first table, which is read from its beginning then."""
+        first, *others = self.waiting
+        return replace(self, waiting=(*others, first), after=(), key="", more=False)
+
+    def renamed(self, names: Mapping[str, str]) -> IncrementalMark:
+        """With the names that its tables have now, by those that they had."""
+        return replace(self, waiting=tuple(names.get(each, each) for each in self.waiting))
 
     def to_record(self) -> dict[str, Any]:
         """As progress records have it."""
@@ -104,7 +123,7 @@ def told(mark: IncrementalMark | None, waits_for: str = "") -> dict[str, Any] | 
     return {"table": mark.waiting[0], "tablesWaiting": len(mark.waiting), "rows": mark.rows, **waits}
 
 
-def added_since(known: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+def added_since(known: Mapping[str, Listed] | None, now: Mapping[str, Listed]) -> list[str]:
     """Those that came since a start has named its tables; none where none has.
 
     One that has the entry of another that was there, such as a partition, is younger than the stream: all of its rows
@@ -116,11 +135,17 @@ def added_since(known: Mapping[str, str] | None, now: Mapping[str, str]) -> list
     """
     if known is None:
         return []
-    entries = {ALL, *known.values()}
-    return [name for name, entry in now.items() if entry not in entries]
+    entries = {ALL, *(each.by for each in known.values())}
+    return [name for name, each in now.items() if each.by not in entries]
 
 
-def added_again(known: Mapping[str, str] | None, now: Mapping[str, str]) -> list[str]:
+def renamed_since(known: Mapping[str, Listed] | None, now: Mapping[str, Listed]) -> dict[str, str]:
+    """By the names that they had, the names of tables that have others since."""
+    names = {each.id: name for name, each in now.items()}
+    return {name: names[each.id] for name, each in (known or {}).items() if name not in now and each.id in names}
+
+
+def added_again(known: Mapping[str, Listed] | None, now: Mapping[str, Listed]) -> list[str]:
     """Of these, those that were taken out in between, or are other tables of the same name."""
     return [each for each in added_since(known, now) if each in (known or {})]
 

@@ -7,10 +7,12 @@ no change has touched stands in none of them, and in the snapshot it is as it is
     nothing                            {id 7, n 1, doc "..."}     the row, as it is
     inserted, deleted, told whole      likewise                   nothing
     {id 7, n 2}, doc unchanged         likewise                   {id 7, n 2, doc "..."}
+    another key 7, doc unchanged       perhaps another row        nothing: it is owed, and read by a later snapshot
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -27,11 +29,20 @@ class Reshaped(Exception):
     """The table has other columns than when a row of it was told."""
 
 
+class _Owed(enum.Enum):
+    """Of a row that had another key: the topic may lack a part, and a snapshot may have another row by its key."""
+
+    OWED = enum.auto()
+
+
+_OWED: Final = _Owed.OWED
+
+
 class Touched:
     """By their keys, since a snapshot of the table was asked for."""
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, Partial | None] = {}
+        self._rows: dict[bytes, Partial | _Owed | None] = {}
         """What was told of a row that was not told whole; None: the topic has all of it, or it is gone."""
         self._size = 0
 
@@ -65,29 +76,27 @@ class Touched:
             key, partial = change.key, change.partial
             if partial is not None and change.op == "c":
                 # It had another key before, by which the first half has deleted it.
-                left = self._of_another_key(changes[at - 1].key, partial, is_known)
-                self._put(changes[at - 1].key, None)
-                self._put(key, left)
-                if left is not None:
+                before = changes[at - 1].key
+                is_whole = self._rows[before] is None if before in self._rows else is_known(before)
+                self._put(before, None)
+                self._put(key, None if is_whole else _OWED)
+                if not is_whole:
                     owed.append(key)
                 continue
             if at + 1 < len(changes) and _is_other_half(changes[at + 1]):
                 continue
-            told = self._rows.get(key)
-            if told is not None:
-                partial = None if partial is None else _over(told, partial)
-            elif key in self._rows or is_known(key):
-                partial = None
-            self._put(key, partial)
-            if partial is not None and partial.is_by_index:
+            self._put(key, self._left(key, partial, is_known))
+            if partial is not None and partial.is_by_index and self._rows[key] is not None:
                 owed.append(key)
         return owed
 
-    def _of_another_key(self, key: bytes, partial: Partial, is_known: Callable[[bytes], bool]) -> Partial | None:
+    def _left(self, key: bytes, partial: Partial | None, is_known: Callable[[bytes], bool]) -> Partial | _Owed | None:
+        if partial is None:
+            return None
         if key not in self._rows:
             return None if is_known(key) else partial
         told = self._rows[key]
-        return None if told is None else _over(told, partial)
+        return _over(told, partial) if isinstance(told, Partial) else told
 
     def row(self, key: bytes, names: tuple[str, ...], row: Values) -> Values | None:
         """A row of the snapshot as it comes into the topic; None: it doesn't. From then on the topic has all of it.
@@ -103,19 +112,18 @@ class Touched:
         if key not in self._rows:
             return row
         told = self._rows[key]
-        if told is None:
+        if not isinstance(told, Partial):
             return None
         if told.names != names:
             raise Reshaped
         self._put(key, None)
         return [old if new is UNCHANGED else new for old, new in zip(row, told.values, strict=True)]
 
-    def _put(self, key: bytes, partial: Partial | None) -> None:
-        before = self._rows.get(key)
+    def _put(self, key: bytes, told: Partial | _Owed | None) -> None:
         if key not in self._rows:
             self._size += len(key) + _ENTRY
-        self._size += _size(partial) - _size(before)
-        self._rows[key] = partial
+        self._size += _size(told) - _size(self._rows.get(key))
+        self._rows[key] = told
 
 
 def _is_other_half(change: Change) -> bool:
@@ -130,7 +138,7 @@ def _over(before: Partial, after: Partial) -> Partial | None:
     return after._replace(values=values) if UNCHANGED in values else None
 
 
-def _size(partial: Partial | None) -> int:
-    if partial is None:
+def _size(told: Partial | _Owed | None) -> int:
+    if not isinstance(told, Partial):
         return 0
-    return _ENTRY + sum(len(each) if isinstance(each, str) else 0 for each in partial.values)
+    return _ENTRY + sum(len(each) if isinstance(each, str) else 0 for each in told.values)
