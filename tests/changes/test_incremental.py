@@ -22,6 +22,7 @@ from support.changes.beside import (
     first_life_is_killed,
     keys_read,
     killed_again_and_again,
+    killed_half_way,
     killed_half_way_and_altered,
     lives_until_all_is_read,
 )
@@ -218,6 +219,54 @@ def test_a_key_that_becomes_another_one_half_way(lab: Lab, change: list[str]) ->
     lab.sql(ORDERS)
     insert(lab, 1_000_000, 3_000)
     killed_half_way_and_altered(lab, change, SMALL)
+
+
+@pytest.mark.thorough("tests/unit/test_incremental has it")
+def test_a_row_that_was_changed_before_its_table_got_other_keys(lab: Lab) -> None:
+    """Another one has its key since."""
+    lab.sql(ORDERS, "INSERT INTO orders SELECT g, 'row ' || g FROM generate_series(1, 3000) AS g")
+    killed_half_way(lab, SMALL)
+    lab.sql("UPDATE orders SET note = 'u' WHERE id = 2500", "ALTER TABLE orders ALTER id TYPE bigint USING 5001 - id")
+    lab.live(database=BESIDE)
+    last = {each["after"]["id"]: each["after"]["note"] for each in (one.record.document for one in lab.found())}
+    there = lab.sql("SELECT id, note FROM orders")
+    assert [(key, last[key]) for key, _ in there] == there
+
+
+@pytest.mark.thorough("another thing that happens to a table")
+def test_a_table_without_its_key_waits_and_says_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.sql(ORDERS)
+    insert(lab, 0, 3_000)
+    killed_half_way(lab, SMALL)
+    lab.sql("ALTER TABLE orders DROP CONSTRAINT orders_pkey")
+    told: list[str] = []
+
+    def end(receipt: dict[str, Any]) -> None:
+        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
+        if told[-1]:
+            raise Killed
+
+    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
+    lab.live(Life(end), database=BESIDE)
+    assert "no primary key" in told[-1]
+    assert "ALTER TABLE public.orders ADD PRIMARY KEY" in told[-1]
+    lab.sql("ALTER TABLE orders ADD PRIMARY KEY (id)")
+    lab.live(database=BESIDE)
+    assert len(keys_read(lab)) == 3_000
+
+
+@pytest.mark.parametrize("published", ["FOR ALL TABLES", "FOR TABLE orders"])
+@pytest.mark.thorough("another thing that happens to a table")
+def test_a_table_that_gets_another_name(lab: Lab, published: str) -> None:
+    lab.sql(ORDERS, f"CREATE PUBLICATION {lab.name} {published}")
+    insert(lab, 0, 3_000)
+    killed_half_way(lab, SMALL)
+    lab.sql("ALTER TABLE orders RENAME TO purchases")
+    assert "reads the rows of public.purchases while" in foresee(lab.settings(database=BESIDE)).told[-1]
+    lab.live(database=BESIDE)
+    found = [each for each in lab.found() if each.told.op == "r"]
+    assert len(found) == 3_000
+    assert {each.told.table for each in found} == {"public.orders", "public.purchases"}
 
 
 def test_a_table_that_is_emptied_while_its_rows_are_read(lab: Lab) -> None:

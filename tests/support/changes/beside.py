@@ -51,13 +51,18 @@ def lives_until_all_is_read(lab: StageLab, chance: random.Random, cuts: CutPolic
         lab.live(Life(end), database=BESIDE, cuts=cuts)
 
 
-def killed_half_way_and_altered(lab: StageLab, change: Sequence[str], cuts: CutPolicy) -> None:
-    """The keys of its 3,000 rows, from 1,000,001 on, become others, from 1 on: all of them come."""
+def killed_half_way(lab: StageLab, cuts: CutPolicy) -> None:
+    """A stage, when it has read some rows."""
     stage = lab.start("after-commit", database=BESIDE, cuts=cuts)
     stage.wait_at("after-commit")
     while not (lab.left() or {})["after"]:
         stage.release_until_again("after-commit")
     stage.kill()
+
+
+def killed_half_way_and_altered(lab: StageLab, change: Sequence[str], cuts: CutPolicy) -> None:
+    """The keys of its 3,000 rows, from 1,000,001 on, become others, from 1 on: all of them come."""
+    killed_half_way(lab, cuts)
     lab.sql(*change)
     lab.live(database=BESIDE)
     found = [int(str(dict(each.told.row)["id"])) for each in lab.found()]
