@@ -146,7 +146,7 @@ class Incremental:
         reading, snapshot = self._reading, self._sitting(left)
         if reading is None or snapshot is None or reached < snapshot.start.commit:
             return None
-        if snapshot.key != left.key and (left.key or len(self._touched)):
+        if snapshot.key != left.key and (left.key or (len(self._touched) and not snapshot.is_settled)):
             # Keys that were touched before it became another one are those of other rows.
             self._begin_anew(left.by(snapshot.key))
             return Read([])
@@ -207,6 +207,9 @@ class Incremental:
         self.waits_for = waits_for
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)
+        if self.left is not None and not self.left.key:
+            # Whether it is settled, the next one tells of what is touched from here on.
+            self._touched.clear()
         self._give_up()
         if trouble.reason is Reason.SOURCE_UNSUITABLE and self.left is not None and len(self.left.waiting) > 1:
             # A table that is gone, or may not be read, holds up no other.

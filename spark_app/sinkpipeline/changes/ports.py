@@ -157,6 +157,9 @@ class TableSnapshot(Protocol):
     key: str
     """By what they are ordered: columns, their types and their collations, and what tells that it is the same table
     with the same keys."""
+    is_settled: bool
+    """Whether that was so before everything that the stream has still handed out when the snapshot was asked for, or
+    the stream tells where it was not."""
     relation: Relation
     read_at: int
     """Unix milliseconds of the server."""

@@ -39,6 +39,9 @@ _NO_TABLE: Final = 1146
 class TableExport:
     """A `TableSnapshot`."""
 
+    is_settled = True
+    """The stream has statements by which a table becomes another one."""
+
     def __init__(self, dialect: Dialect, settings: BinlogSettings, name: str, cancellation: Cancellation) -> None:
         """Makes it.
 

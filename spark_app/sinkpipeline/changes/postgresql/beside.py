@@ -27,11 +27,13 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 _KEY = (
     # Whoever makes a column anew, or writes its values anew by ALTER TYPE ... USING, writes its row here.
     "SELECT coalesce(string_agg(concat_ws(' ', a.attname, a.atttypid, a.attcollation, a.attnum, a.xmin), ', '"
-    " ORDER BY k.place), '')"
+    " ORDER BY k.place), ''), coalesce(bool_and(age(a.xmin) > age(%s::xid)), false)"
     " FROM pg_index AS i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)"
     " JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum"
     " WHERE i.indrelid = %s::oid AND i.indisprimary AND k.place <= i.indnkeyatts"
 )
+# No transaction that is older than this has written catalogs behind the place up to which the stage has confirmed.
+_OLDEST = "SELECT catalog_xmin::text FROM pg_replication_slots WHERE slot_name = %s"
 _WAIT_S = 0.2
 _WAITED = "55P03"
 _WAIT = "SET lock_timeout = '30s'"
@@ -52,6 +54,7 @@ class TableExport:
         self._cancellation = cancellation
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as stack, self._told():
             side = self._connected(stack)
+            oldest = next((xid for (xid,) in side.rows(_OLDEST, (settings.slot.name,))), None)
             version = look.facts(side, settings.publication.name).version
             before = self._found(side, version, name)
             maker = self._connected(stack, replication=True)
@@ -69,7 +72,7 @@ class TableExport:
             if not table.key:
                 raise copying.keyless(table, self._where)
             self._table = table = copying.pinned(self._wire, table)
-            [(key,)] = side.rows(_KEY, (table.relation.oid,))
+            [(key, self.is_settled)] = side.rows(_KEY, (oldest, table.relation.oid))
             # One that was dropped and made again has other rows, and so has one to which a partition was attached.
             partitions = " ".join(map(str, table.attached))
             digest = f" {hashlib.sha256(partitions.encode()).hexdigest()[:16]}" if partitions else ""
