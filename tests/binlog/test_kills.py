@@ -142,7 +142,6 @@ def test_a_frozen_stage_wakes_up(prepared: BinlogLab) -> None:
     ("rounds", "rows"),
     [(4, 6_000), pytest.param(16, 60_000, marks=pytest.mark.thorough("more of the same, with more changes"))],
 )
-@BOTH
 def test_a_load_with_kills_of_the_stage_and_the_server(own: BinlogLab, rounds: int, rows: int) -> None:
     with Load(own, rows=rows, seed=rounds, pause_s=0.02) as load:
         stage = troubled(own, random.Random(rounds), own.start(cuts=SMALL), rounds)

@@ -30,6 +30,7 @@ def documents(lab: BinlogLab) -> list[dict[str, Any]]:
     return [each.record.document for each in lab.found()]
 
 
+@pytest.mark.thorough("tests/unit/test_binlog has their events")
 def test_gtids_with_a_tag_and_without_and_none_at_all(own: BinlogLab) -> None:
     own.sql("INSERT INTO orders VALUES (1, 'none')")
     for mode in ("OFF_PERMISSIVE", "ON_PERMISSIVE"):
@@ -107,6 +108,7 @@ def _locks(wire: Any) -> bool:
     return int(seconds) == dialect.LOCK_S
 
 
+@pytest.mark.thorough("validate is in make test")
 def test_json_of_which_only_what_has_changed_is_logged(own: BinlogLab) -> None:
     own.tables = ("orders", "documents")
     own.sql("CREATE TABLE documents (id int PRIMARY KEY, d json)", "CREATE TABLE others LIKE documents")
@@ -132,6 +134,7 @@ def one_phase(lab: BinlogLab, *statements: str) -> None:
             cursor.execute(each)
 
 
+@pytest.mark.thorough("another way to commit")
 def test_xa_in_one_phase_is_a_transaction_as_others(own: BinlogLab) -> None:
     """Its rows stand before what says that it is committed, and wait for that."""
     rows = INSERT.format(first=0, count=60, size=190)
@@ -155,6 +158,7 @@ def test_xa_in_one_phase_that_is_too_large(own: BinlogLab, monkeypatch: pytest.M
     assert len(own.found()) == 10
 
 
+@pytest.mark.thorough("another place at which a log goes on")
 def test_a_position_at_the_end_of_a_file_that_nobody_has_closed(own: BinlogLab) -> None:
     """Behind it the server hands out the next file, which was begun at another time."""
     stage = own.start()
@@ -174,6 +178,7 @@ def test_a_position_at_the_end_of_a_file_that_nobody_has_closed(own: BinlogLab) 
     assert own.check() == 5
 
 
+@pytest.mark.thorough("another place of what is noted")
 def test_what_was_noted_may_be_in_a_file_that_is_gone(own: BinlogLab) -> None:
     """The position has followed the log into another file since, with what was noted of the last transaction."""
     insert(own, 0, 5)
@@ -233,6 +238,7 @@ def test_a_server_that_is_given_gtids(own: BinlogLab, is_behind: bool) -> None:
     assert own.check() == 10
 
 
+@pytest.mark.thorough("what becomes of others, and of no row")
 def test_who_alters_a_table_as_its_snapshot_begins_is_not_kept_waiting(
     lab: BinlogLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

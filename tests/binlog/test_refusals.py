@@ -156,7 +156,6 @@ def anew(own: BinlogLab) -> BinlogLab:
 @pytest.mark.parametrize(
     "is_inside", [False, pytest.param(True, marks=pytest.mark.thorough("inside of a transaction"))]
 )
-@BOTH
 def test_a_log_that_was_begun_anew(anew: BinlogLab, is_inside: bool) -> None:
     """By the same steps: the same GTIDs are at the same places."""
 
@@ -246,6 +245,7 @@ def test_a_table_whose_comment_speaks_of_cascades(own: BinlogLab) -> None:
     ["mysql", pytest.param("mariadb", marks=pytest.mark.thorough("its GTIDs mean something in each file"))],
     indirect=True,
 )
+@pytest.mark.thorough("test_a_log_that_was_begun_anew is in make test")
 def test_another_log_where_the_position_has_followed_into_a_later_file(own: BinlogLab) -> None:
     """Nothing of ours is in that file: when it was begun is what tells."""
     stage = own.start()
@@ -275,6 +275,7 @@ def test_a_log_that_is_begun_anew_while_it_is_read(own: BinlogLab) -> None:
     assert stage.error["reason"] in ("SourceRolledBack", "SourceRecreated", "SourceUnreachable")
 
 
+@pytest.mark.thorough("tests/unit/test_binlog has the statement")
 def test_a_file_that_is_loaded_as_text(own: BinlogLab) -> None:
     """The log has the file too, piece by piece; of another table that is nothing to us."""
     own.sql("CREATE TABLE others (id int PRIMARY KEY)")
@@ -460,7 +461,6 @@ def test_old_times_with_a_fraction_and_versioned_tables_are_told(lab: BinlogLab)
     assert any("system-versioned" in str(each) for each in kinds.of(other.database).foresee(other).errors)
 
 
-@BOTH
 def test_the_first_half_of_an_xa_transaction(own: BinlogLab) -> None:
     """Its rows are in the log before anybody knows what becomes of them."""
     own.sql("CREATE TABLE others (id int PRIMARY KEY)")

@@ -57,7 +57,6 @@ def test_the_tables_and_what_comes_behind_them(lab: BinlogLab) -> None:
     ],
 )
 @pytest.mark.parametrize("writes", [True, pytest.param(False, marks=pytest.mark.thorough("nothing moves the log"))])
-@BOTH
 def test_one_that_is_killed_begins_anew(lab: BinlogLab, point: str, writes: bool) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 700)

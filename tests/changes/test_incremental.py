@@ -386,6 +386,7 @@ def test_a_large_value_that_was_not_touched_comes_all_the_same(lab: Lab) -> None
     assert last[800]["doc"] == "800" * 3000
 
 
+@pytest.mark.thorough("another moment at which one is made")
 def test_a_table_that_is_made_while_the_slot_is_waited_for(lab: Lab) -> None:
     lab.sql(ORDERS)
     with lab.connected(autocommit=False) as session:
