@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sinkpipeline.changes import incremental, table_reading
 from sinkpipeline.changes.binlog import beside
+from sinkpipeline.changes.settings import BinlogConnection
 from sinkpipeline.core.errors import Reason
 from support.changes.beside import (
     BESIDE,
@@ -135,6 +137,26 @@ def test_a_table_that_is_not_there_yet_has_no_rows_to_read(lab: BinlogLab) -> No
     lab.sql(ITEMS, "INSERT INTO items VALUES (1, 'a')")
     lab.live(database=BESIDE)
     assert [each.told.op for each in lab.found()] == ["c"]
+
+
+@pytest.mark.thorough("another thing that a user may not see")
+def test_a_table_that_the_user_may_not_see_yet_comes_with_its_rows_when_it_may(lab: BinlogLab, tmp_path: Path) -> None:
+    name = lab.name[:30]
+    (tmp_path / "password").write_text("secret")
+    lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a')", f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'")
+    lab.sql(
+        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{name}'@'%'", f"GRANT SELECT ON orders TO '{name}'@'%'"
+    )
+    connection = BinlogConnection(server=lab.server.address, user=name, password_file=str(tmp_path / "password"))
+    how = {**BESIDE, "connection": connection}
+    lab.live(database=how)
+    lab.tables = ("orders", "items")
+    lab.live(database=how)
+    assert lab.found() == []
+    lab.sql(f"GRANT SELECT ON items TO '{name}'@'%'")
+    lab.live(database=how)
+    assert [(each.told.op, each.told.table) for each in lab.found()] == [("r", f"{lab.name}.items")]
+    lab.sql(f"DROP USER '{name}'@'%'")
 
 
 def test_what_leaves_a_table_unread_is_told(lab: BinlogLab) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sinkpipeline.changes import incremental, table_reading
 from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.incremental import Incremental
-from sinkpipeline.changes.ports import Altered, Batch, Read
+from sinkpipeline.changes.ports import Altered, Batch, Read, TableAway
 from sinkpipeline.core.changes.incremental import (
     IncrementalMark,
     Listed,
@@ -209,13 +209,16 @@ def test_a_table_that_is_ordered_by_something_else_is_read_from_its_beginning() 
 def test_a_first_snapshot_is_used_where_nothing_was_touched_by_another_key() -> None:
     first = IncrementalMark(waiting=("s.t",))
     rows = Rows(Kind(Snapshot(50)), first)
+    rows.touch(delete(4))
+    rows.tables.begin()
     rows.touch(delete(2))
-    assert len(rows.everything(50)) == 4
+    assert ids(rows.everything(50)) == [1, 3, 4, 5], "what was touched before it was asked for is in it"
     unsettled = Snapshot(50)
     unsettled.is_settled = False
     rows = Rows(Kind(unsettled), first)
     assert len(rows.everything(50)) == 5
     rows = Rows(Kind(unsettled, Snapshot(60)), first)
+    rows.tables.begin()
     rows.touch(delete(2))
     assert len(rows.everything(60)) == 5, "by which key that was, nobody knows"
 
@@ -338,6 +341,14 @@ def test_one_of_which_the_topic_has_all_is_not_read_once_more() -> None:
     assert ids(rows.everything(40)) == [1, 3, 5]
 
 
+def test_a_row_that_a_filter_lets_through_now_and_that_is_not_told_whole() -> None:
+    """It comes as one that is made, with a large value that was not touched, and without another half."""
+    rows = Rows(Kind(Snapshot(1), Snapshot(30)))
+    rows.touch(delete(3), writer().changes(Insert(7, ["3", "9", UNCHANGED])))
+    rows.touch([*delete(8), *writer().changes(Insert(7, ["4", "9", UNCHANGED]))][1:])
+    assert ids(rows.everything(40)) == [1, 2, 5, 3, 4]
+
+
 def test_a_life_that_does_not_know_which_rows_reads_all_of_them() -> None:
     mark = IncrementalMark(waiting=("s.t",), after=("3",), key="id 20", more=True, rows=7)
     rows = Rows(Kind(Snapshot(1), Snapshot(30)), mark)
@@ -374,9 +385,19 @@ def test_rows_that_do_not_come_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -
     assert rows.tables.waits_for == ""
 
 
+def test_a_table_that_was_begun_waits_for_what_its_server_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incremental, "_FIRST_PAUSE_S", 0.01)
+    full = SinkPipelineError(Reason.SOURCE_UNSUITABLE, "all slots are used", "drop one")
+    mark = IncrementalMark(waiting=("s.t", "s.u"), after=("3",), key="id 20")
+    rows = Rows(Kind(full, Snapshot(1), Snapshot(1)), mark)
+    wait_until(lambda: rows.look(40) is None and rows.tables.waits_for, "it is told")
+    assert rows.left == mark
+    assert ids(rows.everything(40)) == [4, 5]
+
+
 def test_a_table_that_can_not_be_read_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental, "_FIRST_PAUSE_S", 0.01)
-    gone = SinkPipelineError(Reason.SOURCE_UNSUITABLE, "it is gone", "none")
+    gone = TableAway(Reason.SOURCE_UNSUITABLE, "it is gone", "none")
     rows = Rows(Kind(gone, Snapshot(1), gone, gone), IncrementalMark(waiting=("s.u", "s.t"), after=("3",), key="id 20"))
     assert len(rows.everything(40)) == 5
     wait_until(lambda: rows.look(40) is None and rows.tables.waits_for, "it is told")

@@ -30,7 +30,7 @@ from typing import Final
 from typing_extensions import override
 
 from sinkpipeline.changes.life import Life
-from sinkpipeline.changes.ports import Altered, Batch, Event, Heard, Kind, Parts, Read, TableSnapshot
+from sinkpipeline.changes.ports import Altered, Batch, Event, Heard, Kind, Parts, Read, TableAway, TableSnapshot
 from sinkpipeline.changes.settings import AnyDatabase
 from sinkpipeline.changes.table_reading import Ending, TableReading
 from sinkpipeline.core.changes.incremental import IncrementalMark, told
@@ -81,6 +81,11 @@ class Incremental:
         if self._reading is not None:
             self._reading.close()
         self._give_up()
+
+    def begin(self) -> None:
+        """Asks for the first snapshot, before the stream hands out anything."""
+        if self.left is not None:
+            self._sitting(self.left)
 
     def touch(self, event: Event) -> None:
         """What the stream hands out: all of it is told here."""
@@ -173,6 +178,9 @@ class Incremental:
         """The snapshot that is read; None while it is made."""
         if self._reading is None:
             if time.monotonic() >= self._again_at:
+                if not left.key:
+                    # Whether its key is settled, it can tell of what is touched from here on.
+                    self._touched.clear()
                 self._reading = TableReading(self._kind, self._database, left)
             return None
         if self._snapshot is None and (made := self._reading.snapshot()) is not None:
@@ -207,16 +215,14 @@ class Incremental:
         self.waits_for = waits_for
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)
-        if self.left is not None and not self.left.key:
-            # Whether it is settled, the next one tells of what is touched from here on.
-            self._touched.clear()
         self._give_up()
-        if trouble.reason is Reason.SOURCE_UNSUITABLE and self.left is not None and len(self.left.waiting) > 1:
-            # A table that is gone, or may not be read, holds up no other.
+        if isinstance(trouble, TableAway) and self.left is not None and len(self.left.waiting) > 1:
+            # It holds up no other.
             self._begin_anew(self.left.with_first_last)
 
     def _table_read(self, left: IncrementalMark) -> Read:
         self._forget()
+        self.waits_for = ""
         if left.more and not (self._knows_all and not self._owed):
             # A life that has gone on with the table does not know all of them.
             self._only = self._owed if self._knows_all else None
@@ -265,6 +271,7 @@ class IncrementalLife(Life):
 
     @override
     def _events(self) -> Iterator[Event]:
+        self._tables.begin()
         events = super()._events()
         for event in events:
             self._tables.touch(event)

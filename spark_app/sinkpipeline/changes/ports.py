@@ -132,6 +132,10 @@ class Copied(Protocol):
         """Raises SinkPipelineError where the stream can't begin behind them any more."""
 
 
+class TableAway(SinkPipelineError):
+    """A table that is gone, or can't be read: that is of the table, and not of its server."""
+
+
 BATCH_ROWS: Final = 500
 BATCH_BYTES: Final = 1 << 20
 """A batch is as large as this, or one row: several are there at a time."""

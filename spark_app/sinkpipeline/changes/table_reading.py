@@ -100,9 +100,10 @@ class TableReading:
         for batch in made.read(self._mark.by(made.key).after):
             if batch is not None:
                 # One that nobody has taken, the next snapshot has again.
-                if not self._put(batch, until if has_come else math.inf):
+                if not has_come:
+                    has_come, until = True, max(until, time.monotonic() + SITTING_S)
+                if not self._put(batch, until):
                     return Ending.LATE
-                has_come = True
             # Where the server has to look for long until the first row, the next snapshot would, too.
             if self._cancellation.is_set or (has_come and time.monotonic() > until):
                 return Ending.LATE

@@ -14,13 +14,13 @@ from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import name_of
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.changes.cancellation import Cancellation
-from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch
+from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch, TableAway
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
 from sinkpipeline.core.changes.pgoutput import Values
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.values import Writer
-from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.progress import corrupt
 
 CHUNK: Final = 20_000
@@ -34,6 +34,8 @@ _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblo
 _NUMBER: Final = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _HEX: Final = re.compile(r"([0-9a-f]{2})*")
 _NO_TABLE: Final = 1146
+_NO_RIGHT: Final = 1142
+_LOCK_S: Final = 20
 
 
 class TableExport:
@@ -63,13 +65,22 @@ class TableExport:
 
     def _take(self, dialect: Dialect, name: str) -> None:
         copying.prepare(self._wire)
+        # Less than a connection waits for an answer: so it is told what was waited for.
+        self._wire.rows(f"SET SESSION lock_wait_timeout = {_LOCK_S}")
         self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
         self.read_at = look.clock(self._wire, 0).clock
         # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
         self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
         self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
         if not self._table.key:
-            raise keyless(name, self._where)
+            refusal = keyless(name, self._where)
+            raise TableAway(refusal.reason, refusal.message, refusal.remedy)
+        if hidden := [each for each in self._table.key if each not in self._table.types]:
+            raise TableAway(
+                Reason.SOURCE_UNSUITABLE,
+                f"the user of {self._where} may not read column {hidden[0]} of table {name}, which is of its key",
+                f"run GRANT SELECT ON {quoted(name)} for the user",
+            )
         self.key, self.relation = self._table.order, self._table.relation
         self._wire.wait_long()
 
@@ -110,12 +121,12 @@ class TableExport:
             try:
                 yield
             except SqlFault as fault:
-                if fault.code != _NO_TABLE:
+                if fault.code not in (_NO_TABLE, _NO_RIGHT):
                     raise
-                raise SinkPipelineError(
+                raise TableAway(
                     Reason.SOURCE_UNSUITABLE,
                     f"{self._where}: {fault.text}, and its rows are to be read",
-                    "nothing if it was dropped: the next start leaves it out",
+                    "nothing if it was dropped: the next start leaves it out; else run GRANT SELECT on it for the user",
                 ) from fault
 
 

@@ -85,7 +85,7 @@ def copied_table(wire: Wire, number: int, name: str) -> CopiedTable:
     return CopiedTable(
         relation=Relation(number, schema, table, "f", tuple(spelled)),
         key=key,
-        order=", ".join(ordered[each] for each in key),
+        order=", ".join(ordered.get(each, each) for each in key),
         types={column: kind.lower() for column, kind, _, _ in columns},
         columns=names,
         convert=tuple(convert for _, _, convert in made),

@@ -22,6 +22,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_there,
     data_lost,
     keyless,
+    quoted,
     unlogged,
     unsuitable_tables,
 )
@@ -32,6 +33,7 @@ from sinkpipeline.core.changes.positions import BinlogPosition, Position
 from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
+_NO_TABLE = 1146
 _ELSEWHERE = ("impossible position", "position > file size")
 """What a server says where its log does not reach so far."""
 
@@ -106,6 +108,14 @@ class Reader:
             with self._told():
                 if not look.key_of(self._side, name):
                     raise keyless(name, self.where)
+
+    def is_missing(self, table: str) -> bool:
+        """Whether there is none of this name; false where the user may not know."""
+        try:
+            self._side.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 0")  # noqa: S608 - names are quoted
+        except SqlFault as fault:
+            return fault.code == _NO_TABLE
+        return False
 
     def seen(self, place: Position | None = None) -> Seen:
         """The server, with what was noted at a place, or at its end."""

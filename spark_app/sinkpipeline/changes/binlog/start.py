@@ -55,7 +55,9 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
         more = with_added(progress.meta, state, reader, facts)
-        claim.announce(claimed, identity.to_meta(), None if more == state else more, _entries(settings.binlog.tables))
+        # Of one that the user may not see yet, the rows are not read: it counts as added when it can be seen.
+        known = [each for each in settings.binlog.tables if each in facts.engines or reader.is_missing(each)]
+        claim.announce(claimed, identity.to_meta(), None if more == state else more, _entries(known))
         failpoint("stage-after-meta")
         return Started(more, identity.to_meta(), facts)
     reader.check_tables(facts)

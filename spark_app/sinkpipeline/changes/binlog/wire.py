@@ -33,7 +33,7 @@ _SESSION: Final = (
     # What a text means is not for the server's configuration to say.
     "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, wait_timeout = 28800,"
     # Nor how many rows a table has, or which columns.
-    " sql_select_limit = 18446744073709551615, sql_big_selects = 1"
+    " sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_quote_show_create = 1"
     "/*!80000 , max_execution_time = 0 *//*!80030 , show_gipk_in_create_table_and_information_schema = ON */"
     "/*M! , max_statement_time = 0 */"
 )

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 from sinkpipeline.changes.cancellation import Cancellation
-from sinkpipeline.changes.ports import Batch
+from sinkpipeline.changes.ports import Batch, TableAway
 from sinkpipeline.changes.postgresql import copying, look, rows
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.reader import name_of
@@ -59,18 +59,21 @@ class TableExport:
             before = self._found(side, version, name)
             maker = self._connected(stack, replication=True)
             maker.rows(_WAIT)
+            self._check_wanted()
             start, snapshot = copying.export_temporary(maker, f"sinkpipeline_{uuid.uuid4()}".replace("-", "_"))
             self._wire = self._connected(undo)
+            self._check_wanted()
             self.read_at = copying.enter(self._wire, snapshot, [before])
             table = self._found(side, version, name)
-            if table.relation.oid != before.relation.oid or copying.rewritten(self._wire, [before]):
+            is_same = (table.relation, table.key) == (before.relation, before.key)
+            if not is_same or copying.rewritten(self._wire, [before]):
                 raise SinkPipelineError(
                     Reason.SOURCE_UNREACHABLE,
-                    f"{self._where}: table {name} was written anew or emptied while a snapshot of it was made",
+                    f"{self._where}: table {name} was altered or emptied while a snapshot of it was made",
                     "nothing: another snapshot is made",
                 )
             if not table.key:
-                raise copying.keyless(table, self._where)
+                raise _away(copying.keyless(table, self._where))
             self._table = table = copying.pinned(self._wire, table)
             [(key, self.is_settled)] = side.rows(_KEY, (oldest, table.relation.oid))
             # One that was dropped and made again has other rows, and so has one to which a partition was attached.
@@ -97,12 +100,22 @@ class TableExport:
         self._cancellation.add(wire.cancel)
         return wire
 
+    def _check_wanted(self) -> None:
+        """What a server is not asked yet, nobody can cancel there."""
+        if self._cancellation.is_set:
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE, f"{self._where}: a snapshot is not wanted any more", "nothing"
+            )
+
     def _found(self, wire: Wire, version: int, name: str) -> CopiedTable:
         publication, user = self._settings.publication.name, self._settings.connection.user
         for table in copying.tables(wire, publication, version, name):
-            check_readable({table.name: table.unreadable}, user, self._where)
+            try:
+                check_readable({table.name: table.unreadable}, user, self._where)
+            except SinkPipelineError as error:
+                raise _away(error) from error
             return table
-        raise SinkPipelineError(
+        raise TableAway(
             Reason.SOURCE_UNSUITABLE,
             f"{self._where}: publication {publication} has no table {name} any more, and its rows are to be read",
             "nothing if it was dropped, or taken out of the publication: the next start leaves it out",
@@ -123,6 +136,10 @@ class TableExport:
                     "nothing if it ends by itself: another snapshot is made; else find it by SELECT pid, xact_start, "
                     "query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start, and end it",
                 ) from fault
+
+
+def _away(error: SinkPipelineError) -> TableAway:
+    return TableAway(error.reason, error.message, error.remedy)
 
 
 def copy_table(settings: AnyDatabase, name: str, cancellation: Cancellation) -> TableExport:

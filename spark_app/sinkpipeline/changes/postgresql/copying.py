@@ -29,6 +29,7 @@ _LOCK_S = 60
 _IN_USE = "55006"
 _TABLES = (
     "SELECT c.oid::int8, n.nspname, c.relname, c.relreplident::text, c.relkind::text, {lists},"
+    " (SELECT k.indnkeyatts FROM pg_index AS k WHERE k.indrelid = c.oid AND k.indisprimary),"
     " CASE c.relkind WHEN 'p' THEN (SELECT sum(greatest(l.reltuples, 0)) FROM pg_partition_tree(c.oid) AS t"
     " JOIN pg_class AS l ON l.oid = t.relid WHERE t.isleaf) ELSE greatest(c.reltuples, 0) END::int8"
     " FROM pg_publication_tables AS t JOIN pg_namespace AS n ON n.nspname = t.schemaname JOIN pg_class AS c"
@@ -59,6 +60,12 @@ _REWRITTEN = (
     "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     " WHERE c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) AND c.relkind = 'r' AND (c.oid = ANY (%s::oid[])"
     " OR c.oid IN (SELECT t.relid FROM unnest(%s::oid[]) AS root, pg_partition_tree(root) AS t)) ORDER BY 1"
+)
+_OPERATORS = (
+    "WITH t AS (SELECT typnamespace, typbasetype FROM pg_type WHERE oid = ANY (%s::oid[])), n AS (SELECT typnamespace"
+    " FROM t UNION SELECT b.typnamespace FROM t JOIN pg_type AS b ON b.oid = t.typbasetype)"
+    " SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''),"
+    " string_agg(quote_ident(s.nspname), ', ')), false) FROM n JOIN pg_namespace AS s ON s.oid = n.typnamespace"
 )
 _UNLIMITED = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 _DROP = (
@@ -105,14 +112,13 @@ def tables(wire: Wire, publication: str, version: int, one: str | None = None) -
     lists = _LISTS if version >= _VERSION_OF_LISTS else _NO_LISTS
     columns = _COLUMNS.format(generated="" if version >= _VERSION_OF_GENERATED else _STORED)
     found = []
-    for oid, schema, name, identity, kind, names, only_rows, estimate in wire.rows(
+    for oid, schema, name, identity, kind, names, only_rows, width, estimate in wire.rows(
         _TABLES.format(lists=lists, only="" if one is None else _ONE), asked
     ):
-        whole = wire.rows(columns, (oid,))
-        rows = [each for each in whole if names is None or each[0] in names]
+        rows = [each for each in wire.rows(columns, (oid,)) if names is None or each[0] in names]
         keyed = sorted((row[3], at) for at, row in enumerate(rows) if row[3] is not None)
-        if len(keyed) < sum(row[3] is not None for row in whole):
-            # By a part of it, rows that are alike in that would be passed over.
+        if len(keyed) < (width or 0):
+            # By a part of it (the rest is generated, or not in a list), rows alike in that would be passed over.
             keyed = []
         found.append(
             CopiedTable(
@@ -223,6 +229,8 @@ def enter(wire: Wire, snapshot: str, wanted: Sequence[CopiedTable]) -> int:
     """
     wire.rows(f"SET lock_timeout = '{_LOCK_S}s'")
     wire.rows(_UNLIMITED)
+    # The index of a key is ordered by operators of its type, wherever that is.
+    wire.rows(_OPERATORS, [[each.relation.columns[at].type for each in wanted for at in each.key]])
     wire.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     wire.rows(f"SET TRANSACTION SNAPSHOT {wire.literal(snapshot)}")
     if wanted:

@@ -32,9 +32,12 @@ _DROP = re.compile(rf"DROP\s+(?:TEMPORARY\s+)?{_TABLE}(.*)", _FLAGS)
 _ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|OFFLINE\s+|IGNORE\s+)*{_TABLE}{_NAME}", _FLAGS)
 _RENAME = re.compile(r"RENAME\s+TABLES?\b(.*)", _FLAGS)
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?({_WORD})", _FLAGS)
-_OTHER_TABLE = re.compile(rf"\b(?:RENAME\s+(?:(?:TO|AS)\s+)?|RENAME\s*=\s*|WITH\s+TABLE\s+){_NAME}", _FLAGS)
+_OTHER_TABLE = re.compile(
+    rf"\b(?:RENAME\s+(?:(?:TO|AS)\s+)?|RENAME\s*=\s*|(?:WITH|CONVERT|TO)\s+TABLE\s+){_NAME}", _FLAGS
+)
 _ABOUT_TABLES = re.compile(r"(?:ALTER|CREATE|DROP|RENAME)\s+(?:\w+\s+){0,4}TABLES?\b", _FLAGS)
 _ABOUT_TEMPORARY = re.compile(r"(?:CREATE\s+(?:OR\s+REPLACE\s+)?|DROP\s+)TEMPORARY\b", _FLAGS)
+_IF_NOT_EXISTS = re.compile(r"CREATE\s+TABLE\s+IF\s+NOT\s+EXISTS\b", _FLAGS)
 _EACH_NAME = re.compile(_NAME)
 # A word that no name has without quotes. VALUES stands in partitions, too.
 _BY_A_QUERY = re.compile(r"\b(?:SELECT|TABLE|VALUES(?!\s*(?:LESS\b|IN\b)))\b", re.IGNORECASE)
@@ -121,7 +124,8 @@ def others(query: Query) -> list[Name] | None:
         more = _OTHER_TABLE.finditer(text[found.end() :])
         return [_named(found, query), *(_named(each, query) for each in more)]
     if (found := _CREATE.match(text)) is not None:
-        return [_named(found, query)]
+        # It has done nothing, or the table was gone before, which was told.
+        return [] if _IF_NOT_EXISTS.match(text) else [_named(found, query)]
     return None if _ABOUT_TABLES.match(text) is not None else []
 
 

@@ -75,20 +75,28 @@ class Touched:
         for at, change in enumerate(changes):
             key, partial = change.key, change.partial
             if partial is not None and change.op == "c":
-                # It had another key before, by which the first half has deleted it.
-                before = changes[at - 1].key
-                is_whole = self._rows[before] is None if before in self._rows else is_known(before)
-                self._put(before, None)
+                is_whole = at > 0 and self._was_whole(changes[at - 1], change, is_known)
                 self._put(key, None if is_whole else _OWED)
                 if not is_whole:
                     owed.append(key)
                 continue
-            if at + 1 < len(changes) and _is_other_half(changes[at + 1]):
+            if at + 1 < len(changes) and _are_halves(change, changes[at + 1]):
                 continue
             self._put(key, self._left(key, partial, is_known))
             if partial is not None and partial.is_by_index and self._rows[key] is not None:
                 owed.append(key)
         return owed
+
+    def _was_whole(self, before: Change, change: Change, is_known: Callable[[bytes], bool]) -> bool:
+        """Of a row that has another key since: by the one before, the first half has deleted it.
+
+        Without a first half it is one that a row filter lets through only now.
+        """
+        if not _are_halves(before, change):
+            return False
+        is_whole = self._rows[before.key] is None if before.key in self._rows else is_known(before.key)
+        self._put(before.key, None)
+        return is_whole
 
     def _left(self, key: bytes, partial: Partial | None, is_known: Callable[[bytes], bool]) -> Partial | _Owed | None:
         if partial is None:
@@ -126,8 +134,10 @@ class Touched:
         self._rows[key] = told
 
 
-def _is_other_half(change: Change) -> bool:
-    return change.op == "c" and change.partial is not None
+def _are_halves(one: Change, two: Change) -> bool:
+    """Of an update that has changed a key, and does not tell all of the row."""
+    is_one = (one.commit, one.nth, one.op, two.op) == (two.commit, two.nth, "d", "c")
+    return is_one and two.partial is not None
 
 
 def _over(before: Partial, after: Partial) -> Partial | None:
