@@ -144,9 +144,8 @@ def test_a_table_that_the_user_may_not_see_yet_comes_with_its_rows_when_it_may(l
     name = lab.name[:30]
     (tmp_path / "password").write_text("secret")
     lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a')", f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'")
-    lab.sql(
-        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{name}'@'%'", f"GRANT SELECT ON orders TO '{name}'@'%'"
-    )
+    lab.sql(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{name}'@'%'")
+    lab.sql(f"GRANT SELECT ON orders TO '{name}'@'%'", f"GRANT LOCK TABLES ON {lab.name}.* TO '{name}'@'%'")
     connection = BinlogConnection(server=lab.server.address, user=name, password_file=str(tmp_path / "password"))
     how = {**BESIDE, "connection": connection}
     lab.live(database=how)
