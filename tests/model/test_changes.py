@@ -356,6 +356,7 @@ SOONER: dict[Callable[[], Patch], int] = {
     _rows_are_taken_back_again: 6,
     _touched_rows_are_read: 4,
     _rows_do_not_wait_for_their_place: 13,
+    _rows_of_another_key_are_told_with_what_is_there_by_it: 16,
 }
 """Seeds whose first runs find what all runs find late. Where one does so no more, all runs are tried."""
 
