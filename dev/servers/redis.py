@@ -66,7 +66,8 @@ class LocalRedis(LocalServer):
         self._program = found
         super().__init__("redis")
         self._kind = kind
-        [self._bus] = free_ports(1)
+        [self.bus] = free_ports(1)
+        """Of a node of a cluster; by default it is at port + 10,000, where outgoing connections are."""
         self._settings = {"appendonly": "yes", "appendfsync": "everysec", "save": "", **(settings or {})}
 
     @override
@@ -99,11 +100,9 @@ class LocalRedis(LocalServer):
     def _arguments(self) -> list[str]:
         found = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory)]
         found += ["--daemonize", "no", "--repl-diskless-sync-delay", "0"]
-        settings = self._settings
-        if settings.get("cluster-enabled") == "yes":
-            # By default the bus is at port + 10,000, where outgoing connections are.
-            settings = {"cluster-port": str(self._bus), **settings}
-        for name, value in settings.items():
+        if self._settings.get("cluster-enabled") == "yes":
+            found += ["--cluster-port", str(self.bus)]
+        for name, value in self._settings.items():
             found += [f"--{name}", value]
         return found
 

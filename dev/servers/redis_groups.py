@@ -10,7 +10,7 @@ from redis.connection import Connection
 from redis.exceptions import ResponseError
 from typing_extensions import override
 
-from servers.local_process import HOST, free_ports
+from servers.local_process import HOST
 from servers.local_server import Opened
 from servers.redis import LocalRedis
 from servers.waiting import wait_for
@@ -181,14 +181,12 @@ class LocalCluster(_Group):
 
     @override
     def open(self) -> None:
-        buses = free_ports(4)
-        for bus in buses:
-            settings = {
-                "cluster-enabled": "yes",
-                "cluster-port": str(bus),
-                "cluster-node-timeout": "1500",
-                "cluster-replica-validity-factor": "0",
-            }
+        settings = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": "1500",
+            "cluster-replica-validity-factor": "0",
+        }
+        for _ in range(4):
             self.servers.append(self._stack.enter_context(LocalRedis(self._kind, settings=settings)))
         *masters, replica = self.servers
         part = -(-SLOTS // len(masters))
@@ -196,8 +194,8 @@ class LocalCluster(_Group):
             end = min((number + 1) * part, SLOTS) - 1
             run(each.address, "CLUSTER", "ADDSLOTSRANGE", number * part, end)
             run(each.address, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        for each, bus in zip(self.servers[1:], buses[1:], strict=True):
-            run(self.servers[0].address, "CLUSTER", "MEET", HOST, each.port, bus)
+        for each in self.servers[1:]:
+            run(self.servers[0].address, "CLUSTER", "MEET", HOST, each.port, each.bus)
         wait_for(self.is_up, "the nodes know each other", UP_S)
         run(replica.address, "CLUSTER", "REPLICATE", self.id_of(masters[0]))
         wait_for(lambda: follows(replica.address), "the replica follows", UP_S)

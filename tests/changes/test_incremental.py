@@ -42,6 +42,20 @@ def insert(lab: Lab, first: int, count: int, table: str = "orders") -> None:
     lab.sql(f"INSERT INTO {table} SELECT g, 'x' FROM generate_series({first + 1}, {first + count}) AS g")
 
 
+def until_it_waits(lab: Lab, monkeypatch: pytest.MonkeyPatch, database: dict[str, Any], *, changes: int = 0) -> str:
+    """What a life says that its rows wait for; it is killed then, with so many changes in the topic."""
+    told: list[str] = []
+
+    def end(receipt: dict[str, Any]) -> None:
+        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
+        if told[-1] and receipt["next"] >= changes:
+            raise Killed
+
+    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
+    lab.live(Life(end), database=database)
+    return told[-1]
+
+
 def check(lab: Lab) -> int:
     """How many rows were read beside the stream; the oracle has seen all that was ever written."""
     read = check_rows(lab.expected(), lab.found())
@@ -239,17 +253,9 @@ def test_a_table_without_its_key_waits_and_says_so(lab: Lab, monkeypatch: pytest
     insert(lab, 0, 3_000)
     killed_half_way(lab, SMALL)
     lab.sql("ALTER TABLE orders DROP CONSTRAINT orders_pkey")
-    told: list[str] = []
-
-    def end(receipt: dict[str, Any]) -> None:
-        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
-        if told[-1]:
-            raise Killed
-
-    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
-    lab.live(Life(end), database=BESIDE)
-    assert "no primary key" in told[-1]
-    assert "ALTER TABLE public.orders ADD PRIMARY KEY" in told[-1]
+    told = until_it_waits(lab, monkeypatch, BESIDE)
+    assert "no primary key" in told
+    assert "ALTER TABLE public.orders ADD PRIMARY KEY" in told
     lab.sql("ALTER TABLE orders ADD PRIMARY KEY (id)")
     lab.live(database=BESIDE)
     assert len(keys_read(lab)) == 3_000
@@ -347,18 +353,10 @@ def test_nothing_is_left_of_a_stage_that_ends_while_it_waits_for_a_transaction(l
 def test_one_that_is_open_for_long_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "_WAIT", "SET lock_timeout = '200ms'")
     wanted = added(lab)
-    told: list[str] = []
-
-    def end(receipt: dict[str, Any]) -> None:
-        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
-        if told[-1]:
-            raise Killed
-
-    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
     with lab.connected(autocommit=False) as session:
         session.execute("UPDATE items SET note = 'open' WHERE id = 5")
-        lab.live(Life(end), database=wanted)
-    assert "a transaction that has written is open" in told[-1]
+        told = until_it_waits(lab, monkeypatch, wanted)
+    assert "a transaction that has written is open" in told
     lab.live(database=wanted)
     assert len(folded(lab.found())["public.items"]) == 100
 
@@ -407,19 +405,11 @@ def test_without_a_slot_left_the_stream_goes_on(lab: Lab, monkeypatch: pytest.Mo
         raise SqlFault("53400", "all replication slots are in use")
 
     wanted = added(lab)
-    told: list[str] = []
-
-    def end(receipt: dict[str, Any]) -> None:
-        told.append((receipt.get("incrementalSnapshot") or {}).get("waitsFor", ""))
-        if told[-1] and receipt["next"] >= 5:
-            raise Killed
-
-    monkeypatch.setattr(life, "_TOLD_EVERY_S", 0.1)
     with monkeypatch.context() as patch:
         patch.setattr(copying, "export_temporary", none_left)
         insert(lab, 500, 5)
-        lab.live(Life(end), database=wanted)
-    assert "all replication slots are in use" in told[-1]
+        told = until_it_waits(lab, monkeypatch, wanted, changes=5)
+    assert "all replication slots are in use" in told
     lab.live(database=wanted)
     assert len(keys_read(lab)) == 100
 

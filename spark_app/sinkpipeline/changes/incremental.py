@@ -170,7 +170,8 @@ class Incremental:
                 if seconds > _TOLD_S:
                     self.waits_for = (
                         f"the server has sent no row of table {left.waiting[0]} for {seconds // 60:.0f} minutes: it "
-                        "looks for the next one; nothing, or end other work of the server"
+                        "looks for the next one, or sorts; nothing if a row filter lets few rows through; else look at "
+                        "what the server does, and give the table a key that an index has in its order"
                     )
                 return None
 
@@ -223,7 +224,7 @@ class Incremental:
     def _table_read(self, left: IncrementalMark) -> Read:
         self._forget()
         self.waits_for = ""
-        if left.more and not (self._knows_all and not self._owed):
+        if left.more and (self._owed or not self._knows_all):
             # A life that has gone on with the table does not know all of them.
             self._only = self._owed if self._knows_all else None
             self._owed, self._knows_all = set(), True

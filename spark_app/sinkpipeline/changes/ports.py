@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from typing_extensions import Self
+
 from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.settings import AnyDatabase, StageSettings
 from sinkpipeline.core.changes.lag import End
@@ -134,6 +136,11 @@ class Copied(Protocol):
 
 class TableAway(SinkPipelineError):
     """A table that is gone, or can't be read: that is of the table, and not of its server."""
+
+    @classmethod
+    def of(cls, error: SinkPipelineError) -> Self:
+        """What was found of a table, by who asks about all."""
+        return cls(error.reason, error.message, error.remedy)
 
 
 BATCH_ROWS: Final = 500

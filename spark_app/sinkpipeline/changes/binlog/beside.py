@@ -33,9 +33,6 @@ _NUMBERS: Final = _NUMBERED | {
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 _NUMBER: Final = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _HEX: Final = re.compile(r"([0-9a-f]{2})*")
-_NO_TABLE: Final = 1146
-_NO_RIGHT: Final = 1142
-_LOCK_S: Final = 20
 
 
 class TableExport:
@@ -65,16 +62,13 @@ class TableExport:
 
     def _take(self, dialect: Dialect, name: str) -> None:
         copying.prepare(self._wire)
-        # Less than a connection waits for an answer: so it is told what was waited for.
-        self._wire.rows(f"SET SESSION lock_wait_timeout = {_LOCK_S}")
         self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
         self.read_at = look.clock(self._wire, 0).clock
         # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
         self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
         self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
         if not self._table.key:
-            refusal = keyless(name, self._where)
-            raise TableAway(refusal.reason, refusal.message, refusal.remedy)
+            raise TableAway.of(keyless(name, self._where))
         if hidden := [each for each in self._table.key if each not in self._table.types]:
             raise TableAway(
                 Reason.SOURCE_UNSUITABLE,
@@ -121,7 +115,7 @@ class TableExport:
             try:
                 yield
             except SqlFault as fault:
-                if fault.code not in (_NO_TABLE, _NO_RIGHT):
+                if not (fault.is_of_no_table or fault.is_of_no_right):
                     raise
                 raise TableAway(
                     Reason.SOURCE_UNSUITABLE,

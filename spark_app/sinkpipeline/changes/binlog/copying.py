@@ -25,7 +25,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.sinks.failpoints import failpoint
 
 _AT_ONCE = 500
-_LOCK_S = 60
+_LOCK_S = 20
+"""Less than a connection waits for an answer: so it is told what was waited for."""
 _CHANGED = 1412
 _LOCKED = 1205
 _COLUMNS = (

@@ -33,7 +33,6 @@ from sinkpipeline.core.changes.positions import BinlogPosition, Position
 from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
-_NO_TABLE = 1146
 _ELSEWHERE = ("impossible position", "position > file size")
 """What a server says where its log does not reach so far."""
 
@@ -114,7 +113,7 @@ class Reader:
         try:
             self._side.rows(f"SELECT 1 FROM {quoted(table)} LIMIT 0")  # noqa: S608 - names are quoted
         except SqlFault as fault:
-            return fault.code == _NO_TABLE
+            return fault.is_of_no_table
         return False
 
     def seen(self, place: Position | None = None) -> Seen:

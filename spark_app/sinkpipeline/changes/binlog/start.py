@@ -28,7 +28,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_there,
     identity_of,
 )
-from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_since, asked
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, asked_since
 from sinkpipeline.core.changes.positions import BinlogPosition, noted
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
@@ -89,9 +89,8 @@ def with_added(meta: Meta, state: PartitionProgress, reader: Reader, facts: Fact
     settings: BinlogSettings = reader.settings
     # Of one that is not there yet, all rows come by the stream.
     there = [each for each in settings.tables if each in facts.engines]
-    added = added_since(meta.tables, _entries(there)) if settings.reads_rows else []
+    mark, added = asked_since(meta.tables, _entries(there), state.incremental, reads_rows=settings.reads_rows)
     reader.check_copied(facts, added)
-    mark = asked(state.incremental, now=there, added=added)
     return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
 
 

@@ -49,6 +49,9 @@ class Statements:
 
     def altered(self, query: Query) -> list[str]:
         """The tables of ours that may be others behind it."""
+        if not is_of_a_table(query):
+            # Each transaction has such a statement.
+            return []
         names = others(query)
         return self._tables.all_mentioned(bare(query)) if names is None else self._tables.all_wanted(names)
 

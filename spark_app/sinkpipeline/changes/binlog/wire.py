@@ -27,6 +27,7 @@ CONNECT_S: Final = 10
 SILENCE_S: Final = 30
 """A server that says nothing for so long, although it was asked, is taken for gone."""
 LONG_S: Final = 3600
+"""Likewise, where it may have to look for rows, or to sort them."""
 HEARTBEAT_MS: Final = 100
 """How often it says that nothing has come."""
 _SESSION: Final = (
@@ -52,7 +53,9 @@ _LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1820, 1862, 3118, 3159, 3955,
 _NO_LOGIN: Final = 1045
 _OF_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "SSL is required", "CERTIFICATE_REQUIRED", "UNKNOWN_CA")
 """What stands in an error where one side does not trust the other."""
-_NO_RIGHT: Final = frozenset({1044, 1142, 1143, 1227, 1370, 1410})
+_NO_TABLE: Final = 1146
+_NO_RIGHT_ON_TABLE: Final = 1142
+_NO_RIGHT: Final = frozenset({1044, _NO_RIGHT_ON_TABLE, 1143, 1227, 1370, 1410})
 _NO_DUMP: Final = 1236
 _GONE: Final = frozenset(
     {1040, 1053, 1077, 1080, 1129, 1152, 1153, 1158, 1159, 1160, 1161, 1203, 1927, 3032, 3169, 4031}
@@ -77,6 +80,15 @@ class SqlFault(Exception):
     def is_of_the_log(self) -> bool:
         """Whether the server can't hand out its log from there."""
         return self.code == _NO_DUMP
+
+    @property
+    def is_of_no_table(self) -> bool:
+        return self.code == _NO_TABLE
+
+    @property
+    def is_of_no_right(self) -> bool:
+        """Whether the user may not do that with a table, of which it is not told whether it is there."""
+        return self.code == _NO_RIGHT_ON_TABLE
 
 
 class Wire:

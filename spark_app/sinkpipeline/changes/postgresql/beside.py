@@ -73,7 +73,7 @@ class TableExport:
                     "nothing: another snapshot is made",
                 )
             if not table.key:
-                raise _away(copying.keyless(table, self._where))
+                raise TableAway.of(copying.keyless(table, self._where))
             self._table = table = copying.pinned(self._wire, table)
             [(key, self.is_settled)] = side.rows(_KEY, (oldest, table.relation.oid))
             # One that was dropped and made again has other rows, and so has one to which a partition was attached.
@@ -113,7 +113,7 @@ class TableExport:
             try:
                 check_readable({table.name: table.unreadable}, user, self._where)
             except SinkPipelineError as error:
-                raise _away(error) from error
+                raise TableAway.of(error) from error
             return table
         raise TableAway(
             Reason.SOURCE_UNSUITABLE,
@@ -136,10 +136,6 @@ class TableExport:
                     "nothing if it ends by itself: another snapshot is made; else find it by SELECT pid, xact_start, "
                     "query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start, and end it",
                 ) from fault
-
-
-def _away(error: SinkPipelineError) -> TableAway:
-    return TableAway(error.reason, error.message, error.remedy)
 
 
 def copy_table(settings: AnyDatabase, name: str, cancellation: Cancellation) -> TableExport:

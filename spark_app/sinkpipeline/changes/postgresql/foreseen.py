@@ -21,7 +21,7 @@ from sinkpipeline.core.changes.beginning import (
     publication_missing,
     slot_in_the_way,
 )
-from sinkpipeline.core.changes.incremental import Listed, added_since, asked, no_key, reads, renamed_since
+from sinkpipeline.core.changes.incremental import Listed, asked_since, no_key, reads
 from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
@@ -212,9 +212,7 @@ def _of_rows_beside(
     meta, state = progress.meta, progress.partitions[wanted.partition]
     if meta is None:
         return
-    added = added_since(meta.tables, published) if wanted.reads_rows else []
-    before = None if state.incremental is None else state.incremental.renamed(renamed_since(meta.tables, published))
-    mark = asked(before, now=published, added=added)
+    mark, added = asked_since(meta.tables, published, state.incremental, reads_rows=wanted.reads_rows)
     if mark is not None:
         found.told += reads(mark)
         if most is not None:

@@ -33,8 +33,7 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
-from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_again, added_since, renamed_since
-from sinkpipeline.core.changes.incremental import asked as asked_for
+from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_again, asked_since
 from sinkpipeline.core.changes.positions import LogPosition
 from sinkpipeline.core.changes.suitable import check_tables
 from sinkpipeline.core.errors import SinkPipelineError
@@ -141,11 +140,9 @@ def with_added(
             each,
             what,
         )
-    added = added_since(meta.tables, published) if reader.settings.reads_rows else []
+    mark, added = asked_since(meta.tables, published, state.incremental, reads_rows=reader.settings.reads_rows)
     if added:
         reader.check_copied(version, added)
-    before = None if state.incremental is None else state.incremental.renamed(renamed_since(meta.tables, published))
-    mark = asked_for(before, now=published, added=added)
     return state if mark == state.incremental else replace(state, incremental=mark, at=now_ms())
 
 

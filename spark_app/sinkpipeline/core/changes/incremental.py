@@ -139,6 +139,22 @@ def added_since(known: Mapping[str, Listed] | None, now: Mapping[str, Listed]) -
     return [name for name, each in now.items() if each.by not in entries]
 
 
+def asked_since(
+    known: Mapping[str, Listed] | None, now: Mapping[str, Listed], mark: IncrementalMark | None, *, reads_rows: bool
+) -> tuple[IncrementalMark | None, list[str]]:
+    """What a start goes on with, and which tables were added.
+
+    Args:
+        known: as `Meta.tables`.
+        now: likewise, of now.
+        mark: of the progress.
+        reads_rows: whether the rows of tables that were added are asked for.
+    """
+    added = added_since(known, now) if reads_rows else []
+    before = None if mark is None else mark.renamed(renamed_since(known, now))
+    return asked(before, now=now, added=added), added
+
+
 def renamed_since(known: Mapping[str, Listed] | None, now: Mapping[str, Listed]) -> dict[str, str]:
     """By the names that they had, the names of tables that have others since."""
     names = {each.id: name for name, each in now.items()}
