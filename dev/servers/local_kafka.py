@@ -228,6 +228,8 @@ class LocalKafka:
             # A killed broker is let in again only once the session of its former life has run out (by default 9 s).
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
+            # Many tests write records of long ago, which the default takes away every five minutes.
+            "log.retention.check.interval.ms": "86400000",
             "log.cleaner.enable": "true",
             # The default takes a quarter of the heap at once.
             "log.cleaner.dedupe.buffer.size": "8388608",

@@ -198,9 +198,10 @@ def test_back_to_the_source_each_record_goes_once_and_as_it_was(task: Dead, call
         "repeated": 0,
         "kept": 0,
         "uncounted": 0,
+        "gone": 0,
         "pending": 0,
     }
-    assert call("redrive", "--to", "source").stdout.split()[-8:] == ["0", "3", *"000000"]
+    assert call("redrive", "--to", "source").stdout.split()[-9:] == ["0", "3", *"0000000"]
     assert call("redrive", "--to", "source").exit_code == 0
     found = topics.read_committed(task.servers, task.sink.source)[COUNT:]
     assert [(each.value, each.key, each.headers, each.timestamp) for each in found] == task.source[3:] + task.source[:3]

@@ -67,15 +67,17 @@ def test_where_there_is_no_terminal_a_line_is_told_now_and_then(
 
 
 def test_the_summary_is_told_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = Summary(delivered=1, filtered=2, dead_lettered=3, kept=4, uncounted=6, pending=5)
+    summary = Summary(delivered=1, filtered=2, dead_lettered=3, kept=4, uncounted=6, gone=7, pending=5)
     redriving._show(summary, "json")
     expected = {"delivered": 1, "returned": 0, "filtered": 2, "deadLettered": 3, "repeated": 0, "kept": 4}
-    assert json.loads(capsys.readouterr().out) == {**expected, "uncounted": 6, "pending": 5}
+    assert json.loads(capsys.readouterr().out) == {**expected, "uncounted": 6, "gone": 7, "pending": 5}
     redriving._show(summary, "table")
-    assert capsys.readouterr().out.split()[-8:] == ["1", "0", "2", "3", "0", "4", "6", "5"]
+    assert capsys.readouterr().out.split()[-9:] == ["1", "0", "2", "3", "0", "4", "6", "7", "5"]
 
 
 def test_letters_that_do_not_count_are_warned_of() -> None:
     assert list(redriving.left(Summary(delivered=3, kept=1, pending=2))) == []
     [line] = redriving.left(Summary(uncounted=2))
     assert line.startswith("2 letters stay pending: ")
+    [line] = redriving.left(Summary(gone=2))
+    assert line.startswith("2 letters were deleted before they were read")

@@ -33,7 +33,7 @@ from sinkpipeline.kafka.data_topics import data_limits_of, describe_data
 from sinkpipeline.kafka.dead_letter_log import DeadLetterLog
 from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.progress_log import ProgressLog
-from sinkpipeline.kafka.redrive_writer import DATA, LEFT, UNCOUNTED, Destination, RedriveWriter
+from sinkpipeline.kafka.redrive_writer import DATA, GONE, LEFT, UNCOUNTED, Destination, RedriveWriter
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
@@ -58,6 +58,8 @@ class Summary:
     """They failed again, could not be dead-lettered again, and stay pending as they are."""
     uncounted: int = 0
     """Nothing says that their records were handled as dead letters: they stay pending as they are."""
+    gone: int = 0
+    """Retention or a purge has taken them before they were read."""
     pending: int = 0
     """Not reached."""
 
@@ -67,7 +69,7 @@ class Summary:
     @property
     def settled(self) -> int:
         told = self.delivered + self.returned + self.filtered + self.dead_lettered + self.repeated
-        return told + self.kept + self.uncounted
+        return told + self.kept + self.uncounted + self.gone
 
 
 @dataclass
@@ -219,16 +221,19 @@ class Redrive:
         if self.transform is None:
             raise ValueError("without a transform nothing can be redriven")
         pace = _Pace(self.rate, self.stop)
+        read = 0
         with self._log(topic) as log:
             for chunk in chunks(log.letters(number, pending), most=pace.most):
                 pace.wait_for(len(chunk))
                 if self.stop.is_set():
                     return
                 writer.check_topics()
+                read += len(chunk)
                 settling, alive = writer.sift(chunk)
                 if settling:
                     writer.deliver(settling, self.transform(alive) if alive else None)
                 self._tell(writer.tally)
+        writer.tally[GONE] += len(pending) - read
 
     def _note(self, view: PartitionView, found: Letter | Foreign) -> None:
         if found.id.offset >= view.end:
@@ -248,6 +253,7 @@ class Redrive:
             repeated=tally[Outcome.REPEATED.value],
             kept=tally[LEFT],
             uncounted=tally[UNCOUNTED],
+            gone=tally[GONE],
             pending=self._total - tally.total(),
         )
         self.on_change(self.summary)

@@ -46,6 +46,8 @@ LEFT = "Left"
 """Of a letter that fails again and can't be dead-lettered again: it stays pending where it is, and so isn't lost."""
 UNCOUNTED = "Uncounted"
 """Of a letter of which nothing says that its record was handled as one: likewise."""
+GONE = "Gone"
+"""Of a letter that retention or a purge has taken before it was read: nothing can be done for it."""
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,11 @@ def left(summary: Summary) -> Iterator[str]:
             f"{summary.uncounted} letters stay pending: the progress does not say that their records were handled as "
             "dead letters. Look whether their rows are there; docs/dlq-command.md says what to do then"
         )
+    if summary.gone:
+        yield (
+            f"{summary.gone} letters were deleted before they were read, by the topic's retention or by a purge; "
+            "their records are not delivered. Lengthen retention.ms of the dead-letter topic"
+        )
 
 
 def _show(summary: Summary, output: str) -> None:
@@ -204,7 +209,17 @@ def _show(summary: Summary, output: str) -> None:
     if output == "json":
         say(json.dumps(numbers, indent=2))
         return
-    names = ("delivered", "returned", "filtered", "dead-lettered again", "repeated", "kept", "uncounted", "pending")
+    names = (
+        "delivered",
+        "returned",
+        "filtered",
+        "dead-lettered again",
+        "repeated",
+        "kept",
+        "uncounted",
+        "gone",
+        "pending",
+    )
     row = [str(number) for number in numbers.values()]
     say(table(names, [row], right=names, heads=0, width=terminal_width()))
 

@@ -279,7 +279,7 @@ def _counts(summary: Summary) -> str:
     return (
         f"{summary.delivered} delivered, {summary.returned} returned, {summary.filtered} filtered, "
         f"{summary.dead_lettered} dead-lettered again, {summary.repeated} repeated, {summary.kept} kept, "
-        f"{summary.uncounted} uncounted, {summary.pending} pending"
+        f"{summary.uncounted} uncounted, {summary.gone} gone, {summary.pending} pending"
     )
 
 
