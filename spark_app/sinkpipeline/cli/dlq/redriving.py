@@ -209,17 +209,8 @@ def _show(summary: Summary, output: str) -> None:
     if output == "json":
         say(json.dumps(numbers, indent=2))
         return
-    names = (
-        "delivered",
-        "returned",
-        "filtered",
-        "dead-lettered again",
-        "repeated",
-        "kept",
-        "uncounted",
-        "gone",
-        "pending",
-    )
+    written = ("delivered", "returned", "filtered", "dead-lettered again", "repeated")
+    names = (*written, "kept", "uncounted", "gone", "pending")
     row = [str(number) for number in numbers.values()]
     say(table(names, [row], right=names, heads=0, width=terminal_width()))
 
