@@ -126,7 +126,9 @@ def lsn_of(text: str) -> int:
     """Of an LSN; or of a place in a binary log, which are ordered by file and place in it."""
     if ":" in text:
         file, offset = text.rsplit(":", 1)
-        return int(file.rsplit(".", 1)[1]) << 32 | int(offset)
+        # Of a server that has taken over: how much more its file counts.
+        number = sum(map(int, file.rsplit(".", 1)[1].split("+")))
+        return number << 32 | int(offset)
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
 

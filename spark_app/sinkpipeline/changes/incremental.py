@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from typing_extensions import override
@@ -34,6 +34,7 @@ from sinkpipeline.changes.ports import Altered, Batch, Event, Heard, Kind, Parts
 from sinkpipeline.changes.settings import AnyDatabase
 from sinkpipeline.changes.table_reading import Ending, TableReading
 from sinkpipeline.core.changes.incremental import IncrementalMark, told
+from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.snapshots import before_stream
 from sinkpipeline.core.changes.touched import MOST_BYTES, Reshaped, Touched
 from sinkpipeline.core.changes.values import Change, Writer
@@ -57,12 +58,19 @@ _NOT_OF_THE_SOURCE: Final = frozenset({Reason.INTERNAL_ERROR, Reason.PROGRESS_CO
 class Incremental:
     """The rows of the tables that wait. Of one life of a stage, and of one thread."""
 
-    def __init__(self, kind: Kind, database: AnyDatabase, mark: IncrementalMark) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        database: AnyDatabase,
+        mark: IncrementalMark,
+        placed: Callable[[TableSnapshot], Position] = lambda snapshot: snapshot.start,
+    ) -> None:
+        """`placed`: where a snapshot stands in the stream, as `Reader.placed`."""
         self.left: IncrementalMark | None = mark
         """What is still to be read, behind everything that `rows` has given."""
         self.waits_for = ""
         """Why the next rows can't be read, and what to do about it."""
-        self._kind = kind
+        self._kind, self._placed = kind, placed
         self._database = database
         self._reading: TableReading | None = None
         self._snapshot: TableSnapshot | None = None
@@ -185,6 +193,7 @@ class Incremental:
                 self._reading = TableReading(self._kind, self._database, left)
             return None
         if self._snapshot is None and (made := self._reading.snapshot()) is not None:
+            made.start = self._placed(made)
             self._snapshot, self._writer = made, made.writer()
             self._pause_s, self.waits_for = _FIRST_PAUSE_S, ""
             self._read_at = time.monotonic()
@@ -259,7 +268,7 @@ class IncrementalLife(Life):
         super().__init__(parts.settings, parts.claimed, parts.reader, state, parts.say)
         if state.incremental is None:
             raise ValueError("no table is to be read beside the stream")
-        self._tables = Incremental(kind, parts.settings.database, state.incremental)
+        self._tables = Incremental(kind, parts.settings.database, state.incremental, parts.reader.placed)
         self._rows_at = 0.0
 
     @override

@@ -130,8 +130,8 @@ class Life:
     def _meet(self, event: Begun | Ended | Heard | Altered | None) -> None:
         course = self._course
         match event:
-            case Begun(note):
-                course.begun(note)
+            case Begun(note, before):
+                course.begun(note, before)
                 self._in_transaction = 0
             case Ended(end):
                 course.ended(end)

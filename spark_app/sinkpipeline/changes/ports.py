@@ -29,6 +29,8 @@ class Begun:
 
     note: str = ""
     """What progress notes of it."""
+    before: int = 0
+    """How many of its changes are in the topic."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,13 @@ class Reader(Protocol):
     def look(self, place: Position) -> Look:
         """How the server stands, also while it is read; `place`: of the progress."""
 
+    def placed(self, snapshot: TableSnapshot) -> Position:
+        """Where a snapshot beside it stands in what it reads.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable, where another server has made it.
+        """
+
 
 class Copied(Protocol):
     """The tables as they were at one moment. Gone with the life of a stage."""
@@ -165,6 +174,8 @@ class TableSnapshot(Protocol):
 
     start: Position
     """Its rows have what commits before this, and nothing that commits later."""
+    server: str
+    """Who has made it, where that matters."""
     key: str
     """By what they are ordered: columns, their types and their collations, and what tells that it is the same table
     with the same keys."""

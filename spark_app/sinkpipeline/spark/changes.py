@@ -59,8 +59,8 @@ _LAST_MILLI = 9_200_000_000_000_000
 _DIGITS = r"^-?\d+(\.\d+)?$"
 _SHORTEST_DATE, _SHORTEST_TIME = len("2024-02-29"), len("2024-02-29 12:34:56")
 _LSN = r"^[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}$"
-_IN_BINLOG = r"\.[0-9]{6,10}:[0-9]{1,10}$"
-"""Of a binary log: a file's number, and a place in it, of 32 bits each."""
+_IN_BINLOG = r"\.[0-9]{6,10}(\+[1-9][0-9]{0,9})?:[0-9]{1,10}$"
+"""Of a binary log: a file's number, how much more it counts, and a place in it."""
 
 
 def columns(row: StructType) -> StructType:
@@ -151,7 +151,9 @@ def _position(raw: str) -> str:
     """
     place = f"get({raw}.pos, 0)"
     high, low = (f"CAST(conv(substring_index({place}, '/', {at}), 16, 10) AS BIGINT)" for at in (1, -1))
-    number = f"try_cast(substring_index(substring_index({place}, '.', -1), ':', 1) AS BIGINT)"
+    file = f"substring_index(substring_index({place}, '.', -1), ':', 1)"
+    base, more = (f"try_cast(substring_index({file}, '+', {at}) AS BIGINT)" for at in (1, -1))
+    number = f"({base} + CASE WHEN contains({file}, '+') THEN {more} ELSE 0 END)"
     offset = f"try_cast(substring_index({place}, ':', -1) AS BIGINT)"
     lsn = (
         f"CASE WHEN {place} RLIKE r'{_LSN}' THEN shiftleft({high}, 32) | {low} "

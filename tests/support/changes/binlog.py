@@ -142,6 +142,10 @@ class BinlogLab(StageLab):
     def end_of_log(self) -> int:
         return lsn_of(self.end())
 
+    @override
+    def at_server(self, place: str) -> int:
+        return lsn_of(re.sub(r"\+\d+:", ":", place))
+
     def end(self) -> str:
         """Where the log ends, as the server spells it."""
         file, offset = self.server.end()

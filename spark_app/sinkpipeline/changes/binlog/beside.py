@@ -62,6 +62,7 @@ class TableExport:
 
     def _take(self, dialect: Dialect, name: str) -> None:
         copying.prepare(self._wire)
+        self.server = look.server(self._wire, dialect.kind)
         self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
         self.read_at = look.clock(self._wire, 0).clock
         # From here on nobody alters it; what was altered since the snapshot is refused when it is read.

@@ -115,10 +115,9 @@ class Exported:
         try:
             with self._told():
                 prepare(self._wire)
-                self.start: Position = reader.dialect.snapshot(
-                    self._wire, settings.tables, reader.connected, begins=True
-                )
+                start = reader.dialect.snapshot(self._wire, settings.tables, reader.connected, begins=True)
                 self._read_at = look.clock(self._wire, 0).clock
+            self.start: Position = reader.with_executed(start)
         except BaseException:
             self._wire.close()
             raise

@@ -9,6 +9,7 @@ from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import Wire
 from sinkpipeline.core.changes.binlog_beginning import Facts, Seen
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.positions import BinlogPosition
 
 
@@ -31,6 +32,18 @@ class Dialect(Protocol):
 
     def seen(self, wire: Wire, where: str, connect: Connect, place: BinlogPosition | None = None) -> Seen:
         """The server, its files, and what was noted at a place; without one, at the end."""
+
+    def executed(self, wire: Wire, connect: Connect, place: BinlogPosition) -> Gtids | None:
+        """The GTIDs of all that was committed before a place, which is there; None where there are some without."""
+
+    def previous(self, wire: Wire, file: str) -> Gtids:
+        """Likewise, before a file."""
+
+    def lacks(self, wire: Wire, executed: Gtids) -> str | None:
+        """Which of these the server has never had, for people; None: none."""
+
+    def gives_gtids(self, wire: Wire) -> bool:
+        """Whether each transaction has one."""
 
     def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
         """Where the transaction begins that another reader names otherwise by a place."""

@@ -65,7 +65,7 @@ def _told(reader: Reader, progress: Progress, facts: Facts) -> list[str]:
     wanted = reader.settings
     if progress.exists and progress.meta is not None:
         state = progress.partitions[wanted.partition]
-        going_on(progress.meta, state, reader)
+        _, state = going_on(progress.meta, state, reader)
         if state.snapshot is not None:
             anew = f"a start takes {state.snapshot.rows} rows back, and begins it anew in epoch {state.epoch + 1}"
             return [f"the snapshot of the tables is not complete: {anew}"]

@@ -56,6 +56,12 @@ _HAS_FULL = (
 )
 
 
+def server(wire: Wire, kind: BinlogKind) -> str:
+    """Who answers."""
+    [(found,)] = wire.rows(f"SELECT @@global.{kind.identified_by}")
+    return str(found)
+
+
 def settings(wire: Wire) -> dict[str, str]:
     """What the server is told of its log, by the names of its variables; only those that it knows."""
     return {name.lower(): value for name, value in wire.rows(_SETTINGS)}

@@ -12,7 +12,7 @@ from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.stream import AnotherLog, LogIncomplete, Stream
 from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire, refused
-from sinkpipeline.changes.ports import Event, Look
+from sinkpipeline.changes.ports import Event, Look, TableSnapshot
 from sinkpipeline.changes.settings import BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import (
     Facts,
@@ -28,8 +28,10 @@ from sinkpipeline.core.changes.binlog_beginning import (
 )
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_values import NotServed
+from sinkpipeline.core.changes.gtids import MOST_TEXT, Gtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import BinlogPosition, Position
+from sinkpipeline.core.changes.taking_over import executed_at
 from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -61,16 +63,44 @@ class Reader:
         self.skipped = 0
         self.heard = 0
         self._read_at: int | None = None
+        self._shift = 0
         self._wire: Wire | None = None
-        self._side = self.connected()
+        self._side = Wire(settings.connection, self.where)
+        self.server = self._asked(self._side)
+        """Who answers, as its kind tells one server from another."""
         [(self.user,)] = self._side.rows("SELECT current_user()")
         self.logs_cascades = False
         self._beyond = 0
         """How many looks in a row have seen an end before the position."""
 
     def connected(self) -> Wire:
-        """Another connection, for whoever closes it."""
-        return Wire(self.settings.connection, self.where)
+        """Another connection to the same server, for whoever closes it."""
+        wire = Wire(self.settings.connection, self.where)
+        try:
+            self.check_server(self._asked(wire))
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    def check_server(self, server: str) -> None:
+        """That who answers is who has answered before.
+
+        Raises:
+            SinkPipelineError: SourceUnreachable.
+        """
+        if server != self.server:
+            called = self.dialect.kind.identified_by
+            raise SinkPipelineError(
+                Reason.SOURCE_UNREACHABLE,
+                f"{self.where} is another server than a moment ago: {called} was {self.server}, is {server}",
+                "nothing: the stage looks whether it has taken over; or name one server, and not an address behind "
+                "which there are several that are read by turns",
+            )
+
+    def _asked(self, wire: Wire) -> str:
+        with self._told():
+            return look.server(wire, self.dialect.kind)
 
     def close(self) -> None:
         for wire in (self._wire, self._side):
@@ -122,6 +152,40 @@ class Reader:
         with self._told():
             return self.dialect.seen(self._side, self.where, self.connected, at)
 
+    def with_executed(self, place: BinlogPosition) -> BinlogPosition:
+        """With the GTIDs of all before it, where that was not known and the server can tell."""
+        if place.executed:
+            return place
+        with self._told():
+            if self.dialect.files(self._side, self.where).size_of(place.number) is None:
+                return place
+            found = self.dialect.executed(self._side, self.connected, place)
+        if found is None or len(text := str(found)) > MOST_TEXT:
+            return place
+        return place.with_executed(text)
+
+    def gives_gtids(self) -> bool:
+        """Whether the server names each transaction as others do."""
+        with self._told():
+            return self.dialect.gives_gtids(self._side)
+
+    def lacks(self, executed: Gtids) -> str | None:
+        """Which of these it has never had, for people; None: none."""
+        with self._told():
+            return self.dialect.lacks(self._side, executed)
+
+    def previous(self, file: str) -> Gtids:
+        """All that was committed before a file of its log."""
+        with self._told():
+            return self.dialect.previous(self._side, file)
+
+    def stop_reading(self) -> None:
+        """It can begin anew, elsewhere."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        self.skipped = self.heard = 0
+
     def begin_of(self, place: BinlogPosition) -> BinlogPosition:
         """Where the transaction begins that another reader names otherwise by a place."""
         with self._told():
@@ -145,7 +209,8 @@ class Reader:
         """How the log stands."""
         with self._told():
             seen = self.dialect.files(self._side, self.where)
-            end = look.clock(self._side, seen.end.commit)
+            last = seen.end if not isinstance(place, BinlogPosition) else seen.end.shifted(place.shift)
+            end = look.clock(self._side, last.commit)
             expires_s = look.expires_s(self._side)
         # What it has handed out is not in its log any more: whoever asks again is told what has happened.
         self._beyond = self._beyond + 1 if end.commit < place.commit else 0
@@ -153,7 +218,7 @@ class Reader:
             check_there(place, seen, self.where)
         behind = seen.behind(place)
         told = {
-            "serverEnd": seen.end.place,
+            "serverEnd": last.place,
             "lagBytes": behind,
             "retainedBytes": None,
             "safeBytes": None,
@@ -184,7 +249,16 @@ class Reader:
                 large_as_text=settings.large_integers_as_text,
                 place_text=lambda commit: start.moved(commit).place,
             )
-            stream = Stream(tables, writer, start, has_checksums=look.has_checksums(self._side))
+            kind = self.dialect.kind
+            stream = Stream(
+                tables,
+                writer,
+                start,
+                has_checksums=look.has_checksums(self._side),
+                executed=executed_at(kind, start),
+                ahead=kind.gtids.parse(start.ahead),
+            )
+            self._shift = start.shift
             self._wire = wire = self.connected()
         with self._of_the_log(start):
             wire.dump(start.file, start.offset, settings.server_id)
@@ -193,6 +267,13 @@ class Reader:
                     self.skipped, self.heard = stream.skipped, stream.heard
                     self._read_at = stream.read_at or self._read_at
                     yield event
+
+    def placed(self, snapshot: TableSnapshot) -> Position:
+        """Where a snapshot beside it stands in what it reads."""
+        if not isinstance(snapshot.start, BinlogPosition):
+            raise TypeError(f"{snapshot.start} is no place in a binary log")
+        self.check_server(snapshot.server)
+        return snapshot.start.shifted(self._shift)
 
     def types(self, schema: str, table: str) -> Mapping[str, str]:
         """Of each column of a table as it is now; none where the user may not see it."""

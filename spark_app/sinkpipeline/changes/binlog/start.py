@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sinkpipeline.changes.binlog.reader import Reader
+from sinkpipeline.changes.binlog.taking_over import taken_over
 from sinkpipeline.changes.claim import Claim, Claimed
 from sinkpipeline.changes.ports import Started, at
 from sinkpipeline.changes.settings import BinlogSettings, StageSettings
@@ -48,16 +49,19 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
     progress, partition = claimed.progress, settings.binlog.partition
     if progress.exists and progress.meta is not None:
         state = progress.partitions[partition]
-        identity = going_on(progress.meta, state, reader)
+        identity, state = going_on(progress.meta, state, reader)
         try:
             reader.check_tables(facts)
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
+        if state.snapshot is None:
+            state = replace(state, pos=reader.with_executed(place_of(state)))
         more = with_added(progress.meta, state, reader, facts)
         # Of one that the user may not see yet, the rows are not read: it counts as added when it can be seen.
         known = [each for each in settings.binlog.tables if each in facts.engines or reader.is_missing(each)]
-        claim.announce(claimed, identity.to_meta(), None if more == state else more, _entries(known))
+        is_as_before = more == progress.partitions[partition]
+        claim.announce(claimed, identity.to_meta(), None if is_as_before else more, _entries(known))
         failpoint("stage-after-meta")
         return Started(more, identity.to_meta(), facts)
     reader.check_tables(facts)
@@ -72,6 +76,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
     if start is None:
         return Started(None, source, facts)
     epoch = 0 if progress.meta is None else progress.meta.epoch
+    start = reader.with_executed(start)
     state = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, incremental=mark)
     claim.announce(claimed, source, state)
     return Started(state, source, facts)
@@ -99,21 +104,34 @@ def _entries(tables: Iterable[str]) -> dict[str, Listed]:
     return {each: Listed(each, each) for each in tables}
 
 
-def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> Identity:
-    """The source, which is the one that the progress is of, and has all behind it.
+def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> tuple[Identity, PartitionProgress]:
+    """The source, which is the one that the progress is of, or has taken over from it; and the progress in its log.
 
     Raises:
         SinkPipelineError: SourceRecreated, SourceDataLost, SourceRolledBack, ProgressCorrupt.
     """
-    known, place = _known(meta), at(state)
-    if not isinstance(place, BinlogPosition):
-        raise corrupt(f"the progress of a stage that reads a binary log is at {place}")
+    known, place = _known(meta), place_of(state)
+    is_another = reader.server != known.server
+    if is_another and state.snapshot is None and known.options == reader.dialect.kind.options:
+        seen = reader.seen()
+        same_tables = meta.tables is not None and set(meta.tables) == set(reader.settings.tables)
+        behind = taken_over(reader, known.server, place, seen, same_tables=same_tables)
+        _LOG.warning("%s has taken over from server %s: from %s on, at %s", reader.where, known.server, place, behind)
+        return seen.identity, replace(state, pos=behind, at=now_ms())
     seen = reader.seen(place)
     if state.snapshot is not None:
         check_same(known, seen, reader.where)
     else:
         check_going_on(known, place, seen, reader.where)
-    return seen.identity
+    return seen.identity, state
+
+
+def place_of(state: PartitionProgress) -> BinlogPosition:
+    """Where a stage stands in a log. Raises SinkPipelineError: ProgressCorrupt."""
+    place = at(state)
+    if not isinstance(place, BinlogPosition):
+        raise corrupt(f"the progress of a stage that reads a binary log is at {place}")
+    return place
 
 
 def first(reader: Reader) -> tuple[BinlogPosition | None, Seen]:

@@ -76,6 +76,12 @@ class Statements:
             )
         self._check_cascades(query)
 
+    def pass_over(self, query: Query) -> None:
+        """One that was told by another server's log: what it did to tables holds here, too."""
+        self._follow(query)
+        if is_of_a_table(query) and self._tables.mentioned(query.text) is not None:
+            self._tables.forget()
+
     def _check_cascades(self, query: Query) -> None:
         action, name = cascade(query.text), altered(query)
         ours = None if name is None else self._tables.wanted(*name)

@@ -39,8 +39,9 @@ from sinkpipeline.core.changes.binlog_events import (
 )
 from sinkpipeline.core.changes.binlog_statements import ends, opens
 from sinkpipeline.core.changes.binlog_values import NotServed
+from sinkpipeline.core.changes.gtids import MOST_TEXT, Gtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood, Truncate
-from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, is_mark, noted, parse_binlog
+from sinkpipeline.core.changes.positions import BinlogPosition, is_mark, noted, parse_binlog
 from sinkpipeline.core.changes.values import Change, Writer
 
 _AT_ONCE = 500
@@ -59,8 +60,26 @@ class LogIncomplete(Exception):
 class Stream:
     """Of one connection; `events` is given what comes, event by event."""
 
-    def __init__(self, tables: Tables, writer: Writer, start: BinlogPosition, *, has_checksums: bool) -> None:
-        """`has_checksums`: of what comes before the first file says it."""
+    def __init__(
+        self,
+        tables: Tables,
+        writer: Writer,
+        start: BinlogPosition,
+        *,
+        has_checksums: bool,
+        executed: Gtids | None = None,
+        ahead: Gtids | None = None,
+    ) -> None:
+        """Begins at a place.
+
+        Args:
+            tables: those that are read.
+            writer: makes changes of their rows.
+            start: of the progress.
+            has_checksums: of what comes before the first file says it.
+            executed: all that was committed before `start`; None: unknown.
+            ahead: what of that comes behind `start` all the same, and is passed over.
+        """
         self.skipped = 0
         """Changes that were read again, and are in the topic."""
         self.heard = start.commit
@@ -95,6 +114,9 @@ class Stream:
         """Which of our tables the transaction has changed."""
         self._held: Held | None = None
         """What it has changed, where nobody knows yet whether that counts."""
+        self._executed, self._ahead = executed, ahead
+        self._is_passed = False
+        """Whether the transaction is in the topic, as another server had it before."""
 
     def events(self, data: bytes) -> Iterator[Event]:
         """What an event means for who has everything before `start`.
@@ -133,14 +155,21 @@ class Stream:
             yield self._hears(offset)
 
     def _hears(self, offset: int) -> Heard:
-        self.heard = max(self.heard, binlog_commit(self._number, offset))
+        self.heard = max(self.heard, self._start.commit_at(self._number, offset))
         if self._born is None:
             return Heard(self.heard)
         # When its file was begun tells another log of its name, also where the last transaction is in another file.
         number, gtids = self._last
         if number != self._number and is_mark(gtids):
             gtids = ""
-        return Heard(self.heard, noted(gtids, self._number, self._born))
+        return Heard(self.heard, self._noted(gtids))
+
+    def _noted(self, gtids: str) -> str:
+        ahead = "" if self._ahead is None or self._ahead.is_empty else str(self._ahead)
+        executed = "" if self._executed is None else str(self._executed)
+        if len(executed) > MOST_TEXT and not ahead:
+            executed = ""
+        return noted(gtids, self._number, self._born, executed, ahead)
 
     def _logged(self, head: Head, said: LogEvent) -> Iterator[Event]:
         if isinstance(said, Incident):
@@ -207,18 +236,44 @@ class Stream:
         if head.start < 0:
             raise NotUnderstood(f"transaction {said.gtid} does not say where it begins")
         start, mark = self._start, said.mark(head.start)
-        self._commit = binlog_commit(self._number, head.start)
+        self._commit = start.commit_at(self._number, head.start)
         place = start.moved(self._commit).place
         self._gtid, self._mark = said.gtid or f"at {place}", mark
         if start.index and not self._has_met and (self._commit, mark) != (start.commit, start.gtids):
             raise AnotherLog(f"transaction {mark} is at {place}, where {start.gtids} was read")
+        before = 0 if self._has_met else start.inside
         self._has_met = True
+        self._is_passed = self._passes(said.gtid)
         self._is_inside, self._is_alone, self._is_prepared = True, said.is_alone, said.is_prepared
         self._begins = self._end = self._reach = head.end
         self._nth, self._is_ours, self._held = 0, "", None
         committed = head.timestamp * 1000 if said.committed_us is None else said.committed_us // 1000
         self._writer.enter(self._commit, committed, "null" if said.gtid is None else f'"{said.gtid}"')
-        return Begun(noted(mark, self._number, self._born))
+        note = self._noted(mark)
+        self._counts(said.gtid)
+        return Begun(note, before)
+
+    def _passes(self, gtid: str | None) -> bool:
+        if self._ahead is None or self._ahead.is_empty:
+            return False
+        if gtid is None:
+            raise AnotherLog(
+                f"a transaction without a GTID stands before {self._ahead}, which another server had before"
+            )
+        try:
+            return self._ahead.meet(gtid)
+        except ValueError as error:
+            raise AnotherLog(str(error)) from error
+
+    def _counts(self, gtid: str | None) -> None:
+        """Behind this transaction it is one that was executed."""
+        if self._executed is None:
+            return
+        if gtid is None:
+            # No other server can tell whether it has it.
+            self._executed = None
+        else:
+            self._executed.add(gtid)
 
     def _ended(self) -> Ended:
         if self._held is not None and not self._held.is_empty:
@@ -228,13 +283,13 @@ class Stream:
         self._writer.end()
         # Beyond 4 GiB places begin at 0 again: then the end has none that anybody could go on at.
         has_place = self._begins < self._end and self._reach < _PLACES
-        end = binlog_commit(self._number, self._end) if has_place else self._commit
+        end = self._start.commit_at(self._number, self._end) if has_place else self._commit
         self.heard = max(self.heard, end)
         return Ended(end)
 
     def _changes(self, said: Rows) -> Iterator[list[Change]]:
         name = self._tables.of(said)
-        if name is None:
+        if name is None or self._is_passed:
             return
         self._is_ours = name
         if self._is_prepared:
@@ -270,13 +325,16 @@ class Stream:
     def _asked(self, said: Query) -> Iterator[Event]:
         """A statement that is logged as text."""
         said = self._statements.read(said)
-        table = self._statements.emptied(said)
-        if table is not None:
-            yield from self._emptied(*table)
-            return
-        self._statements.check(said, self._gtid)
-        for name in self._statements.altered(said):
-            yield Altered(name)
+        if self._is_passed:
+            self._statements.pass_over(said)
+        else:
+            table = self._statements.emptied(said)
+            if table is not None:
+                yield from self._emptied(*table)
+                return
+            self._statements.check(said, self._gtid)
+            for name in self._statements.altered(said):
+                yield Altered(name)
         how = ends(said)
         if how in ("ROLLBACK", "SAVEPOINT") and self._is_ours:
             raise NotServed(
@@ -289,7 +347,7 @@ class Stream:
 
     def _refuse_partial(self, said: Partial) -> None:
         name = self._tables.of(said)
-        if name is not None:
+        if name is not None and not self._is_passed:
             raise NotServed(
                 f"transaction {self._gtid} changes table {name}, and of a value of JSON only what has changed was "
                 "logged (binlog_row_value_options)",

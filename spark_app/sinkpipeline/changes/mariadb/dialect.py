@@ -14,6 +14,7 @@ from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
 from sinkpipeline.core.changes.binlog_events import Format, Gtid, Rotate
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, BinlogKind
+from sinkpipeline.core.changes.gtids import Gtids, MariadbGtids, lacking
 from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -51,6 +52,26 @@ class MariadbDialect:
         if at_place is None or not at_place.is_between:
             return replace(found, gtids=None)
         return replace(found, born=at_place.born)
+
+    def executed(self, wire: Wire, connect: Connect, place: BinlogPosition) -> Gtids | None:
+        """The server answers it."""
+        _ = connect
+        [(told,)] = wire.rows("SELECT binlog_gtid_pos(%s, %s)", (place.file, place.offset))
+        return None if told is None else MariadbGtids.parse(told)
+
+    def previous(self, wire: Wire, file: str) -> Gtids:
+        rows = wire.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (file,))
+        [told] = [row[5] for row in rows if row[2] == "Gtid_list"]
+        return MariadbGtids.parse(told)
+
+    def lacks(self, wire: Wire, executed: Gtids) -> str | None:
+        [(told,)] = wire.rows("SELECT @@global.gtid_binlog_state")
+        missing = lacking(told, str(executed))
+        return ", ".join(missing) or None
+
+    def gives_gtids(self, wire: Wire) -> bool:
+        _ = wire
+        return True
 
     def begin_of(self, wire: Wire, connect: Connect, place: BinlogPosition) -> BinlogPosition:
         """Every reader begins at the GTID event."""

@@ -82,6 +82,7 @@ class TableExport:
             self.key = f"{table.relation.oid}{digest}: {key}"
             undo.pop_all()
         self.start: Position = LogPosition(start)
+        self.server = ""
         self.relation = table.relation
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator
 
-from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look
+from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, TableSnapshot
 from sinkpipeline.changes.postgresql import copying, look, making
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.exported import Exported
@@ -273,6 +273,10 @@ class Reader:
         """The server's end, and its clock."""
         with self._told():
             return look.end(self._asking())
+
+    def placed(self, snapshot: TableSnapshot) -> Position:
+        """A standby that takes over goes on with the same LSNs."""
+        return snapshot.start
 
     def read(self, start: Position, wait_s: float) -> Iterator[Event]:
         """What comes, for ever; changes before `start` are passed over, and counted.

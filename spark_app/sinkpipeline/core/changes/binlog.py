@@ -39,6 +39,8 @@ from sinkpipeline.core.changes.pgoutput import NotUnderstood
 
 BEGIN: Final = 4
 """Where the first event of a file is."""
+FORMAT: Final = 15
+"""The kind of a file's first event."""
 _CRC: Final = 4
 _CRC32: Final = 1
 _COMPRESSED: Final = 0x80
@@ -201,7 +203,7 @@ _KINDS: Final[Mapping[int, Callable[[bytes, Head], Event]]] = MappingProxyType(
     {
         2: _query,
         4: _rotate,
-        15: _format,
+        FORMAT: _format,
         16: _xid,
         18: _query_loading,
         19: _table_map,

@@ -26,7 +26,7 @@ EVENT = 1_000_000
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _AT_RISK = 0.5
 
-_ANEW = (
+ANEW = (
     "look what the topic lacks, and then go on under another spec.identity; what this one has delivered stays as it is"
 )
 
@@ -301,7 +301,7 @@ def check_same(known: Identity, seen: Seen, where: str) -> None:
             raise SinkPipelineError(
                 Reason.SOURCE_RECREATED,
                 f"{where} is another source than the progress is of: its {what} was {before}, is {now}",
-                f"name the server that was read before: another one has other positions; or {_ANEW}",
+                f"name the server that was read before: another one has other positions; or {ANEW}",
             )
 
 
@@ -323,7 +323,7 @@ def check_going_on(known: Identity, at: BinlogPosition, seen: Seen, where: str) 
         raise SinkPipelineError(
             Reason.SOURCE_RECREATED,
             f"{where}: {at.file} was begun at another time than the one that was read up to {at}",
-            f"find out whether somebody ran {seen.kind.anew}, or restored a backup; {_ANEW}",
+            f"find out whether somebody ran {seen.kind.anew}, or restored a backup; {ANEW}",
         )
     # Of a transaction that goes on, the stream tells the GTID itself.
     if at.index == 0 and not is_known(at.gtids, seen.gtids):
@@ -331,7 +331,7 @@ def check_going_on(known: Identity, at: BinlogPosition, seen: Seen, where: str) 
             Reason.SOURCE_RECREATED,
             f"{where} has GTIDs {seen.gtids or 'unknown'} at {at.place}, and {at.gtids or 'none'} was read there: its "
             "log is another one of the same name",
-            f"find out whether somebody ran {seen.kind.anew}, or restored a backup; {_ANEW}",
+            f"find out whether somebody ran {seen.kind.anew}, or restored a backup; {ANEW}",
         )
 
 
@@ -346,7 +346,7 @@ def check_there(at: BinlogPosition, seen: Seen, where: str) -> None:
             Reason.SOURCE_ROLLED_BACK,
             f"the log of {where} ends at {end.place}, and was read up to {at}: changes that are in the topic are not "
             "in the database any more",
-            f"find out which server this is (a replica that was behind, a backup?); {_ANEW}",
+            f"find out which server this is (a replica that was behind, a backup?); {ANEW}",
         )
 
 
@@ -355,7 +355,7 @@ def data_lost(at: BinlogPosition, where: str) -> SinkPipelineError:
     return SinkPipelineError(
         Reason.SOURCE_DATA_LOST,
         f"{where} has removed {at.file}, and the topic has all up to {at}: what was changed behind it is gone",
-        f"raise binlog_expire_logs_seconds of the server, so that it keeps what a slow reader needs; {_ANEW}",
+        f"raise binlog_expire_logs_seconds of the server, so that it keeps what a slow reader needs; {ANEW}",
     )
 
 

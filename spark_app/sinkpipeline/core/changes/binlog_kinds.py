@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from sinkpipeline.core.changes.gtids import Gtids, MariadbGtids, MysqlGtids
+
 
 @dataclass(frozen=True, kw_only=True)
 class BinlogKind:
@@ -34,6 +36,10 @@ class BinlogKind:
     """Whether it has types that are logged as if they were bytes."""
     relays: str
     """The variable that says whether it logs what comes from another server."""
+    gtids: type[Gtids]
+    """How it names transactions."""
+    always_has_gtids: bool
+    """Whether it can't be told to give none."""
 
     def rights_for(self, user: str) -> str:
         """The statements that give them, in a sentence; `user`: as the server has it, such as cdc@%."""
@@ -55,6 +61,8 @@ MARIADB: Final = BinlogKind(
     characters=frozenset({15, 252, 253, 254, 255}),
     hides_types=True,
     relays="log_slave_updates",
+    gtids=MariadbGtids,
+    always_has_gtids=True,
 )
 MYSQL: Final = BinlogKind(
     name="mysql",
@@ -69,6 +77,8 @@ MYSQL: Final = BinlogKind(
     characters=frozenset({15, 242, 252, 253, 254}),
     hides_types=False,
     relays="log_replica_updates",
+    gtids=MysqlGtids,
+    always_has_gtids=False,
 )
 BINLOG_KINDS: Final[Mapping[str, BinlogKind]] = MappingProxyType({each.name: each for each in (MARIADB, MYSQL)})
 """By their names."""

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
-_IN_LOG = re.compile(r"([^\x00-\x1f]{1,200})\.([0-9]{6,10}):([0-9]{1,10})")
+_IN_LOG = re.compile(r"([^\x00-\x1f]{1,200})\.([0-9]{6,10})(?:\+([1-9][0-9]{0,9}))?:([0-9]{1,10})")
 _BITS = 32
 _MOST = (1 << _BITS) - 1
+_PARTS = 4
+"""Of a position in a record: the place, the index, what is noted, and how many changes of its transaction are there."""
 
 
 def lsn_text(lsn: int) -> str:
@@ -68,8 +70,13 @@ class LogPosition:
         """Nothing is noted with it."""
         return ""
 
-    def moved(self, commit: int, index: int = 0, note: str = "") -> LogPosition:  # noqa: ARG002 - of other kinds
-        """Another one of the same source."""
+    @property
+    def inside(self) -> int:
+        """Nobody asks: an index is the same on each server."""
+        return 0
+
+    def moved(self, commit: int, index: int = 0, note: str = "", inside: int = 0) -> LogPosition:  # noqa: ARG002
+        """Another one of the same source; `note` and `inside` are of other kinds."""
         return LogPosition(commit, index)
 
     def to_record(self) -> list[str | int]:
@@ -86,15 +93,22 @@ class BinlogPosition:
 
     Behind a transaction the position is where its last event ends, with index 0: no transaction that comes later begins
     before it.
+
+    Where another server has taken over, its files are counted behind those of the former one: `mysql-bin.000002+5:4711`
+    is in its file 2, and counts as if that were its file 7.
     """
 
     commit: int
-    """The number in the file's name, and the place in the file, which both have 32 bits."""
+    """The number of the file, as it counts, and the place in the file, which both have 32 bits."""
     index: int = 0
     log: str = field(default="", compare=False)
     """The name of the files without their numbers: that of one server never changes."""
     note: str = field(default="", compare=False)
     """By what to tell whether the log is still that one, as `noted` makes it; empty: nothing is known."""
+    shift: int = field(default=0, compare=False)
+    """By how much the number of a file counts more than what is in its name."""
+    inside: int = field(default=0, compare=False)
+    """Where the index is one inside a transaction: how many changes of it are before that."""
 
     def __post_init__(self) -> None:
         if self.commit < 0 or self.index < 0:
@@ -103,7 +117,7 @@ class BinlogPosition:
     @property
     def number(self) -> int:
         """In the file's name."""
-        return self.commit >> _BITS
+        return (self.commit >> _BITS) - self.shift
 
     @property
     def file(self) -> str:
@@ -117,7 +131,7 @@ class BinlogPosition:
     @property
     def place(self) -> str:
         """Of the transaction."""
-        return f"{self.file}:{self.offset}"
+        return f"{self.file}{f'+{self.shift}' if self.shift else ''}:{self.offset}"
 
     @property
     def gtids(self) -> str:
@@ -127,17 +141,45 @@ class BinlogPosition:
     @property
     def noted_in(self) -> int | None:
         """The number of the file that was read as it was noted; None: unknown."""
-        number = self.note.partition("@")[2].partition(":")[0]
+        number = self._part(1).partition(":")[0]
         return int(number) if number else None
+
+    @property
+    def executed(self) -> str:
+        """The GTIDs of all that was committed before the transaction that is noted; empty: unknown."""
+        return self._part(2)
+
+    @property
+    def ahead(self) -> str:
+        """Those of them that this server has behind this position: they are passed over."""
+        return self._part(3)
+
+    def with_executed(self, executed: str, ahead: str = "") -> BinlogPosition:
+        """With what is known of other servers' logs."""
+        note = "@".join((self.gtids, self._part(1), executed, ahead)).rstrip("@")
+        return replace(self, note=note)
+
+    def _part(self, number: int) -> str:
+        parts = self.note.split("@")
+        return parts[number] if number < len(parts) else ""
 
     def is_born(self, number: int, second: int) -> bool:
         """Whether a file of this number can be the one that was read, as it was begun in this Unix second."""
-        known, _, born = self.note.partition("@")[2].partition(":")
+        known, _, born = self._part(1).partition(":")
         return known != str(number) or born == str(second)
 
-    def moved(self, commit: int, index: int = 0, note: str = "") -> BinlogPosition:
+    def moved(self, commit: int, index: int = 0, note: str = "", inside: int = 0) -> BinlogPosition:
         """Another one of the same log."""
-        return BinlogPosition(commit, index, self.log, note)
+        return BinlogPosition(commit, index, self.log, note, self.shift, inside if index else 0)
+
+    def commit_at(self, number: int, offset: int) -> int:
+        """`commit` of a place in a file of the same log, by the number in its name."""
+        return binlog_commit(number + self.shift, offset)
+
+    def shifted(self, shift: int) -> BinlogPosition:
+        """A position of which nothing else is known than what the server calls it."""
+        commit = binlog_commit(self.number + shift, self.offset)
+        return BinlogPosition(commit, self.index, self.log, self.note, shift, self.inside)
 
     @override
     def __str__(self) -> str:
@@ -145,7 +187,8 @@ class BinlogPosition:
 
     def to_record(self) -> list[str | int]:
         """As progress records have it."""
-        return [self.place, self.index, *([self.note] if self.note else [])]
+        inside = [self.inside] if self.inside else []
+        return [self.place, self.index, *([self.note] if self.note or inside else []), *inside]
 
 
 Position = LogPosition | BinlogPosition
@@ -156,8 +199,8 @@ ZERO = LogPosition(0)
 """Before everything, of PostgreSQL."""
 
 
-def noted(gtids: str, number: int, born: int | None) -> str:
-    """What tells one log from another of the same name: GTIDs, and when a file of it was begun.
+def noted(gtids: str, number: int, born: int | None, executed: str = "", ahead: str = "") -> str:
+    """What tells one log from another of the same name: GTIDs, and when a file of it was begun; and what it has.
 
     GTIDs alone do not: a server that is set up anew by the same steps has the same ones at the same places.
 
@@ -165,8 +208,10 @@ def noted(gtids: str, number: int, born: int | None) -> str:
         gtids: at the place.
         number: of the file that was read then.
         born: when that was begun, in Unix seconds; None: unknown.
+        executed: as `BinlogPosition.executed`.
+        ahead: as `BinlogPosition.ahead`.
     """
-    return gtids if born is None else f"{gtids}@{number}:{born}"
+    return "@".join((gtids, "" if born is None else f"{number}:{born}", executed, ahead)).rstrip("@")
 
 
 def is_mark(gtids: str) -> bool:
@@ -191,7 +236,8 @@ def parse_binlog(text: str) -> BinlogPosition:
     found = _IN_LOG.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no place in a binary log")
-    return BinlogPosition(binlog_commit(int(found[2]), int(found[3])), 0, found[1])
+    shift = int(found[3] or 0)
+    return BinlogPosition(binlog_commit(int(found[2]) + shift, int(found[4])), 0, found[1], shift=shift)
 
 
 def parse_place(text: str) -> Position:
@@ -208,12 +254,14 @@ def is_earlier(one: Position, other: Position) -> bool:
 
 def from_record(value: object) -> Position:
     """What `to_record` has made; ValueError if it wasn't."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in (2, 3):
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) not in range(2, _PARTS + 1):
         raise ValueError(f"{value!r} is no position")
     place, index, *more = value
-    if not isinstance(place, str) or not isinstance(index, int) or isinstance(index, bool):
-        raise ValueError(f"{value!r} is no position")  # noqa: TRY004 - as any other that is none
-    found = parse_place(place)
-    if not all(isinstance(each, str) for each in more) or (more and isinstance(found, LogPosition)):
+    inside = more.pop() if len(value) == _PARTS else 0
+    note = more[0] if more else ""
+    if not (isinstance(place, str) and isinstance(note, str) and all(type(each) is int for each in (index, inside))):
         raise ValueError(f"{value!r} is no position")
-    return found.moved(found.commit, index, *more)
+    found = parse_place(place)
+    if more and isinstance(found, LogPosition):
+        raise ValueError(f"{value!r} is no position")
+    return found.moved(found.commit, index, note, inside)

@@ -1,0 +1,109 @@
+"""Two servers of a kind, of which one takes over from the other: by replication, or transaction by transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from servers.binlog_server import SUPERUSER, BinlogServer
+from servers.local_process import HOST
+from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.waiting import wait_until
+
+SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "mysql": {"log-replica-updates": "ON"},
+    "mariadb": {"log-slave-updates": "ON"},
+}
+
+
+def server(kind: str, number: int, **settings: str) -> BinlogServer:
+    """One that logs what it replicates, under a number of its own."""
+    return SERVERS[kind](settings={**SETTINGS[kind], "server-id": str(number), **settings})
+
+
+def replicate(source: BinlogServer, replica: BinlogServer) -> None:
+    """From the beginning of the source's log, for ever."""
+    where = f"'{HOST}', {{0}}_PORT = {source.port}, {{0}}_USER = '{SUPERUSER}'"
+    if source.kind == "mysql":
+        told = f"SOURCE_HOST = {where.format('SOURCE')}, SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1"
+        statements = [f"CHANGE REPLICATION SOURCE TO {told}, SOURCE_CONNECT_RETRY = 1", "START REPLICA"]
+    else:
+        told = f"MASTER_HOST = {where.format('MASTER')}, MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1"
+        statements = [f"CHANGE MASTER TO {told}", "START SLAVE"]
+    execute(replica, *statements)
+
+
+def promote(replica: BinlogServer) -> None:
+    """It replicates no more."""
+    execute(replica, *(["STOP REPLICA", "RESET REPLICA ALL"] if replica.kind == "mysql" else ["STOP SLAVE"]))
+
+
+def execute(server: BinlogServer, *statements: str) -> None:
+    with server.connected() as session, session.cursor() as cursor:
+        for each in statements:
+            cursor.execute(each)
+
+
+def executed(server: BinlogServer) -> str:
+    """What the server has, as it says it."""
+    name = "gtid_executed" if server.kind == "mysql" else "gtid_binlog_pos"
+    [found] = server.told(f"SELECT @@global.{name}") or ("",)
+    return str(found)
+
+
+def caught_up(source: BinlogServer, replica: BinlogServer) -> None:
+    wait_until(lambda: executed(replica) == executed(source), "the replica has all of its source", 60)
+
+
+@dataclass
+class Transaction:
+    """One that any server can be given."""
+
+    number: int
+    statements: Sequence[str]
+    domain: int = 0
+    """Of MariaDB."""
+
+
+@dataclass
+class TwoServers:
+    """A lab on the first one, and another one that may take over."""
+
+    lab: BinlogLab
+    other: BinlogServer
+    _uuid: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        self.first = self.lab.server
+        if self.first.kind == "mysql":
+            [self._uuid] = self.first.told("SELECT @@global.server_uuid") or ("",)
+
+    def give(self, server: BinlogServer, transaction: Transaction) -> None:
+        """As the first server has committed it, whoever applies it."""
+        number, domain = transaction.number, transaction.domain
+        if server.kind == "mysql":
+            before, behind = [f"SET gtid_next = '{self._uuid}:{number}'"], ["SET gtid_next = 'AUTOMATIC'"]
+        else:
+            before, behind = [f"SET gtid_domain_id = {domain}, server_id = 1, gtid_seq_no = {number}"], []
+        with server.connected(None) as session, session.cursor() as cursor:
+            for each in (*before, "BEGIN", *transaction.statements, "COMMIT", *behind):
+                cursor.execute(each)
+
+    def take_over(self) -> None:
+        """From here on the stage is sent to the other server, and so is who asks what is right."""
+        self.lab.server, self.lab.begins_at = self.other, 0
+
+    def back(self) -> None:
+        self.lab.server, self.lab.begins_at = self.first, 0
+
+
+def two(servers: str, directory: Path, made: Sequence[BinlogServer]) -> TwoServers:
+    """With a table that both have, which came by replication."""
+    first, other = made
+    lab = BinlogLab(first, servers, directory)
+    lab.sql(ORDERS)
+    replicate(first, other)
+    caught_up(first, other)
+    return TwoServers(lab, other)
