@@ -29,10 +29,12 @@ def insert(lab: BinlogLab, first: int, count: int, size: int = 10) -> None:
 class Load:
     """Transactions that run at once, of all sizes, with rollbacks; a server that is away is waited for."""
 
-    def __init__(self, lab: BinlogLab, *, rows: int, seed: int = 1, pause_s: float = 0.0) -> None:
+    def __init__(self, lab: BinlogLab, *, rows: int, seed: int = 1, pause_s: float = 0.0, base: int = 0) -> None:
+        """`base`: keys are above it."""
         self._lab = lab
         self._rows = rows
         self._pause_s = pause_s
+        self._base = base
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._write, args=(number, random.Random(10 * seed + number)), daemon=True)
@@ -60,7 +62,7 @@ class Load:
         return any(thread.is_alive() for thread in self._threads)
 
     def _write(self, number: int, chance: random.Random) -> None:
-        written, base = 0, 10_000_000 * (number + 1)
+        written, base = 0, self._base + 10_000_000 * (number + 1)
         while written < self._rows and not self._stopping.is_set():
             with suppress(pymysql.Error, OSError), self._lab.connected(autocommit=False) as session:
                 while written < self._rows and not self._stopping.is_set():
