@@ -15,7 +15,7 @@ from model.broker import Broker
 from model.database import SLOT, Committed, Done, Server, Table, Wire, apply, read_from_the_model, table_of
 from model.judge import Violation
 from model.scheduler import Fate, Process, Scheduler, Thread
-from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, StageSettings
+from sinkpipeline.changes.settings import AnyDatabase, DatabaseSettings, Publication, Slot, StageSettings
 from sinkpipeline.changes.stage import Stage
 from sinkpipeline.core.changes.positions import lsn_text
 from sinkpipeline.core.cuts import CutPolicy
@@ -91,14 +91,7 @@ def _settings(run: str, *, takes_over: bool, world: ChangesWorld) -> StageSettin
         kafka=Connection(bootstrap_servers="model:9092"),
         topic=TopicRequest(name=TOPIC, partitions=1),
         progress=progress_request(PROGRESS, None),
-        database=DatabaseSettings(
-            connection=Database(servers="model:5432", database="d", user="r"),
-            publication=Publication(name="p"),
-            slot=Slot(name=SLOT),
-            snapshot=world.has_snapshot and not world.is_incremental,
-            incremental=world.is_incremental,
-            idle_advance_s=2.0,
-        ),
+        database=world.database(),
         cuts=_CUTS,
         # What was delivered before its progress was is nowhere: progress and changes are in one transaction.
         refuse_existing_data=True,
@@ -123,6 +116,17 @@ class ChangesWorld:
         self.justified: set[Reason] = set()
         self.begins_at: int | None = None
         self.violation: Violation | None = None
+
+    def database(self) -> AnyDatabase:
+        """As stages are told of it."""
+        return DatabaseSettings(
+            connection=Database(servers="model:5432", database="d", user="r"),
+            publication=Publication(name="p"),
+            slot=Slot(name=SLOT),
+            snapshot=self.has_snapshot and not self.is_incremental,
+            incremental=self.is_incremental,
+            idle_advance_s=2.0,
+        )
 
     def close(self) -> None:
         self.scheduler.close()

@@ -1,0 +1,164 @@
+"""A stage of a binary log keeps its word in every run that is tried, also where servers take over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from model.exploring import LONGER
+from model.judge import Violation
+from model.taking_over import play
+from sinkpipeline.changes.binlog import taking_over as looking
+from sinkpipeline.changes.binlog.reader import Reader
+from sinkpipeline.changes.binlog.stream import Stream
+from sinkpipeline.changes.mysql.dialect import MysqlDialect
+from sinkpipeline.changes.ports import Begun
+from sinkpipeline.core.changes import taking_over
+from sinkpipeline.core.changes.course import Course
+from sinkpipeline.core.changes.gtids import MysqlGtids
+from sinkpipeline.core.changes.positions import BinlogPosition
+
+pytestmark = pytest.mark.timeout(1800 * max(1.0, LONGER))
+
+Patch = contextlib.AbstractContextManager[Any]
+
+
+def explore(
+    runs: int, phases: tuple[Phase, ...] = tuple(Phase), *, of: str = "takeover", with_seed: int | None = None
+) -> None:
+    """Tries the same runs every time, unless MODEL_LONGER says otherwise."""
+
+    @settings(
+        max_examples=int(runs * LONGER),
+        deadline=None,
+        derandomize=LONGER == 1 and with_seed is None,
+        database=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        play(data.draw, of=of)
+
+    if with_seed is not None:
+        run = seed(with_seed)(run)
+    run()
+
+
+@pytest.mark.parametrize("runs", [30, pytest.param(500, marks=pytest.mark.thorough("more of the same runs"))])
+@pytest.mark.parametrize("of", ["takeover", "alone"])
+def test_a_stage_keeps_its_word(of: str, runs: int) -> None:
+    explore(runs, of=of)
+
+
+def _nothing_is_passed_over() -> Patch:
+    return mock.patch.object(Stream, "_passes", return_value=False)
+
+
+def _passed_over_in_one_life_only() -> Patch:
+    return mock.patch.object(BinlogPosition, "ahead", property(lambda _: ""))
+
+
+def _nothing_is_added_to_what_was_executed() -> Patch:
+    return mock.patch.object(Stream, "_counts", return_value=None)
+
+
+def _what_was_executed_is_what_the_server_has() -> Patch:
+    """At that moment, and not before that place."""
+
+    def executed(self: MysqlDialect, wire: Any, connect: Any, place: Any) -> MysqlGtids:  # noqa: ARG001
+        [(told,)] = wire.rows("SELECT @@global.gtid_executed")
+        return MysqlGtids.parse(told)
+
+    return mock.patch.object(MysqlDialect, "executed", executed)
+
+
+def _changes_of_a_transaction_are_counted_in_one_life_only() -> Patch:
+    begun = Course.begun
+    return mock.patch.object(Course, "begun", lambda self, note="", before=0: begun(self, note, 0 * before))
+
+
+def _a_part_of_a_transaction_is_one_more() -> Patch:
+    inside = looking._inside
+
+    def beyond(reader: Reader, place: BinlogPosition, begin: BinlogPosition) -> BinlogPosition:
+        return inside(reader, replace(place, inside=max(1, place.inside - 1)), begin)
+
+    return mock.patch.object(looking, "_inside", beyond)
+
+
+def _the_newest_file_will_do() -> Patch:
+    def newest(reader: Reader, _place: Any, log: str, files: Any, _executed: Any) -> Any:
+        return files[-1].number, reader.previous(f"{log}.{files[-1].number:06d}")
+
+    return mock.patch.object(looking, "_file", newest)
+
+
+def _a_server_that_lacks_something_will_do() -> Patch:
+    return mock.patch.object(Reader, "lacks", return_value=None)
+
+
+def _any_server_is_the_same() -> Patch:
+    return mock.patch.object(Reader, "check_server", return_value=None)
+
+
+def _files_are_not_counted_on() -> Patch:
+    begin_of = taking_over.begin_of
+
+    def as_named(place: BinlogPosition, log: str, number: int, executed: Any, previous: Any) -> BinlogPosition:
+        found = begin_of(place, log, number, executed, previous)
+        return BinlogPosition(number << 32 | found.offset, 0, log, found.note)
+
+    return mock.patch.object(taking_over, "begin_of", as_named)
+
+
+def _before_others_a_part_may_come_behind() -> Patch:
+    """The first transaction is taken for the one of which there is a part."""
+    real = taking_over.transaction_of
+    seen: list[str] = []
+
+    def first(place: BinlogPosition) -> str | None:
+        found = real(place)
+        if place.inside and found:
+            seen[:] = [found]
+            return found
+        return seen[0] if seen else found
+
+    return mock.patch.object(looking.taking_over, "transaction_of", first)
+
+
+def _begun_knows_nothing() -> Patch:
+    make = Begun.__init__
+    return mock.patch.object(Begun, "__init__", lambda self, note="", before=0: make(self, note.split("@")[0], before))
+
+
+MUTATIONS: list[Callable[[], Patch]] = [
+    _nothing_is_passed_over,
+    _passed_over_in_one_life_only,
+    _nothing_is_added_to_what_was_executed,
+    _what_was_executed_is_what_the_server_has,
+    _changes_of_a_transaction_are_counted_in_one_life_only,
+    _a_part_of_a_transaction_is_one_more,
+    _the_newest_file_will_do,
+    _a_server_that_lacks_something_will_do,
+    _any_server_is_the_same,
+    _files_are_not_counted_on,
+    _before_others_a_part_may_come_behind,
+    _begun_knows_nothing,
+]
+
+
+@pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.__name__.strip("_"))
+def test_the_model_finds(mutation: Callable[[], Patch]) -> None:
+    with mutation(), pytest.raises(Violation) as found:
+        explore(1500, (Phase.generate,))
+    assert "a bug" not in str(found.value), "this is a crash, and no consequence of the mutation"
