@@ -101,15 +101,19 @@ def _rows(keys: Sequence[int]) -> bytes:
 class Machine:
     """One server."""
 
-    def __init__(self, number: int, born: Iterator[int], *, has_gtids: bool) -> None:
+    def __init__(self, number: int, born: Iterator[int], *, has_gtids: bool, clone_of: Machine | None = None) -> None:
+        """`clone_of`: of whom it has all, without a word of it in its own log."""
         self.uuid = str(uuid.UUID(int=number))
         self.has_gtids = has_gtids
-        self.executed = MysqlGtids()
+        self.executed = MysqlGtids() if clone_of is None else clone_of.executed.copy()
         self.files: list[File] = []
-        self.log: list[Stands] = []
+        self.log: list[Stands] = (
+            [] if clone_of is None else [Stands(0, 0, 0, each.transaction) for each in clone_of.log]
+        )
         self.wires: list[Wire] = []
         self._rows_in_event = 1 + number
-        self._born = born
+        self.born = born
+        self._logged = MysqlGtids()
         self.begin_file(number * 3)
 
     def begin_file(self, number: int | None = None, *, closed: bool = True) -> None:
@@ -118,7 +122,7 @@ class Machine:
         if self.files and closed:
             name = f"{LOG}.{following:06d}"
             self.files[-1].add(_ROTATE, struct.pack("<Q", _BEGIN) + name.encode())
-        made = File(following, next(self._born), str(self.executed))
+        made = File(following, next(self.born), str(self._logged))
         made.add(_FORMAT, _format(0 if closed else made.born))
         made.add(_PREVIOUS, bytes(8))
         self.files.append(made)
@@ -144,7 +148,15 @@ class Machine:
         file.add(_XID, bytes(8))
         if transaction.gtid is not None:
             self.executed.add(transaction.gtid)
+            self._logged.add(transaction.gtid)
         self.log.append(Stands(file.number, start, file.end, transaction))
+
+    @property
+    def unlogged(self) -> MysqlGtids:
+        """What it has, and no file of its log."""
+        first = self.files[0].number
+        there = [each.transaction.gtid for each in self.log if each.file >= first and each.transaction.gtid]
+        return MysqlGtids.parse(",".join(there)).lacks(self.executed)
 
     def missing(self, other: Machine) -> list[Transaction]:
         """What another one has, and this one has not."""
@@ -168,8 +180,8 @@ class Machine:
         file.events = [each for each in file.events if each[0] < one.start]
         file.end = one.start
         if one.transaction.gtid is not None:
-            left = MysqlGtids.parse(one.transaction.gtid).lacks(self.executed)
-            self.executed = left
+            gone = MysqlGtids.parse(one.transaction.gtid)
+            self.executed, self._logged = gone.lacks(self.executed), gone.lacks(self._logged)
 
     def end_connections(self) -> None:
         for wire in self.wires:
@@ -203,6 +215,8 @@ class Network:
     def __init__(self, scheduler: Scheduler, machines: list[Machine]) -> None:
         self.scheduler = scheduler
         self.machines = machines
+        self.former: list[Machine] = []
+        """Those that were made anew since."""
         self.current = machines[0]
 
 
@@ -255,6 +269,7 @@ class Wire:
             "SELECT current_user()": [("cdc@%",)],
             "SELECT @@global.gtid_mode": [("ON" if machine.has_gtids else "OFF",)],
             "SELECT @@global.gtid_executed": [(str(machine.executed),)],
+            "SELECT @@global.gtid_purged": [(str(machine.unlogged),)],
             "SHOW BINARY LOGS": [(each.name, each.end) for each in machine.files],
             "SHOW BINARY LOG STATUS": [(last.name, last.end, "", "", "")],
             "XA RECOVER": [],

@@ -113,7 +113,10 @@ class BinlogWorld(ChangesWorld):
                 whole.add(number)
                 rows = 0
         numbers = {number for number, _ in delivered}
-        logs = [{each.transaction.number for each in machine.log} for machine in self.network.machines]
+        logs = [
+            {each.transaction.number for each in machine.log}
+            for machine in (*self.network.machines, *self.network.former)
+        ]
         if len(delivered) > self._judged and not any(numbers <= each for each in (*logs, *self.histories)):
             self.fail(f"no server ever had all of {numbers}: {logs}")
         self._judged = len(delivered)
@@ -124,8 +127,8 @@ class BinlogWorld(ChangesWorld):
         """What the server had of which the first start was told where its log ends."""
         meta = self._newest(_META)
         server = (meta or {})["source"]["server"]
-        [machine] = [each for each in self.network.machines if each.uuid == server]
         commit, _ = _place(progress["pos"])
+        machine = next(each for each in (*self.network.machines, *self.network.former) if each.uuid == server)
         return {each.transaction.number for each in machine.log if (each.file << 32 | each.start) < commit}
 
     @override
@@ -169,13 +172,17 @@ class Script:
         world = self._world
         if self._draw(st.booleans()):
             self._write()
+        if self._has_other and self._draw(st.integers(0, 3)) == 0:
+            # A first start at a server that was made of another one.
+            self._clone()
+            world.network.current = world.network.machines[1]
         world.start()
         actions: list[Callable[[], None]] = [
             *(self._write, self._write, self._go_on, self._go_on, self._trouble, self._trouble),
             *(self._kill, self._rival, self._frozen, self._thaw, self._late, self._rotate, self._crash, self._purge),
         ]
         if self._has_other:
-            actions += [self._replicate, self._replicate, self._take_over, self._take_over, self._part]
+            actions += [self._replicate, self._replicate, self._take_over, self._take_over, self._part, self._clone]
         for _ in range(steps):
             self._draw(st.sampled_from(actions))()
             world.check()
@@ -228,6 +235,18 @@ class Script:
             machine.apply(each)
             if self._draw(st.integers(0, 5)) == 0:
                 machine.begin_file()
+
+    def _clone(self) -> None:
+        """The other server is made anew, of what the current one has, as operators make replicas."""
+        network = self._world.network
+        for at, machine in enumerate(network.machines):
+            if machine is not network.current:
+                machine.end_connections()
+                network.former.append(machine)
+                number = int(machine.uuid.replace("-", ""), 16) + 10
+                network.machines[at] = Machine(number, machine.born, has_gtids=True, clone_of=network.current)
+        # What the topic lacks of that, the clone can't tell; and what the former one had alone is gone.
+        self._world.justified |= {Reason.SOURCE_DATA_LOST}
 
     def _take_over(self) -> None:
         world = self._world

@@ -74,11 +74,11 @@ def _nothing_is_added_to_what_was_executed() -> Patch:
 def _what_was_executed_is_what_the_server_has() -> Patch:
     """At that moment, and not before that place."""
 
-    def executed(self: MysqlDialect, wire: Any, connect: Any, place: Any) -> MysqlGtids:  # noqa: ARG001
-        [(told,)] = wire.rows("SELECT @@global.gtid_executed")
-        return MysqlGtids.parse(told)
+    def with_executed(self: Reader, place: BinlogPosition) -> BinlogPosition:
+        [(told,)] = self._side.rows("SELECT @@global.gtid_executed")
+        return place if place.executed else place.with_executed(told)
 
-    return mock.patch.object(MysqlDialect, "executed", executed)
+    return mock.patch.object(Reader, "with_executed", with_executed)
 
 
 def _changes_of_a_transaction_are_counted_in_one_life_only() -> Patch:
@@ -97,13 +97,14 @@ def _a_part_of_a_transaction_is_one_more() -> Patch:
 
 def _the_newest_file_will_do() -> Patch:
     def newest(reader: Reader, _place: Any, log: str, files: Any, _executed: Any) -> Any:
-        return files[-1].number, reader.previous(f"{log}.{files[-1].number:06d}")
+        file = f"{log}.{files[-1].number:06d}"
+        return files[-1].number, reader.ask(lambda dialect, wire: dialect.previous(wire, file))
 
     return mock.patch.object(looking, "_file", newest)
 
 
 def _a_server_that_lacks_something_will_do() -> Patch:
-    return mock.patch.object(Reader, "lacks", return_value=None)
+    return mock.patch.object(MysqlDialect, "lacks", return_value=None)
 
 
 def _any_server_is_the_same() -> Patch:
@@ -140,6 +141,14 @@ def _begun_knows_nothing() -> Patch:
     return mock.patch.object(Begun, "__init__", lambda self, note="", before=0: make(self, note.split("@")[0], before))
 
 
+def _a_clone_lacks_nothing() -> Patch:
+    return mock.patch.object(MysqlDialect, "missing", return_value=None)
+
+
+def _a_clone_begins_with_its_log() -> Patch:
+    return mock.patch.object(MysqlDialect, "unlogged", return_value=MysqlGtids())
+
+
 MUTATIONS: list[Callable[[], Patch]] = [
     _nothing_is_passed_over,
     _passed_over_in_one_life_only,
@@ -153,6 +162,8 @@ MUTATIONS: list[Callable[[], Patch]] = [
     _files_are_not_counted_on,
     _before_others_a_part_may_come_behind,
     _begun_knows_nothing,
+    _a_clone_lacks_nothing,
+    _a_clone_begins_with_its_log,
 ]
 
 
@@ -160,5 +171,5 @@ MUTATIONS: list[Callable[[], Patch]] = [
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.__name__.strip("_"))
 def test_the_model_finds(mutation: Callable[[], Patch]) -> None:
     with mutation(), pytest.raises(Violation) as found:
-        explore(1500, (Phase.generate,))
+        explore(3000, (Phase.generate,))
     assert "a bug" not in str(found.value), "this is a crash, and no consequence of the mutation"

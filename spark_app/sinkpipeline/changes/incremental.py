@@ -30,7 +30,18 @@ from typing import Final
 from typing_extensions import override
 
 from sinkpipeline.changes.life import Life
-from sinkpipeline.changes.ports import Altered, Batch, Event, Heard, Kind, Parts, Read, TableAway, TableSnapshot
+from sinkpipeline.changes.ports import (
+    Altered,
+    AnotherServer,
+    Batch,
+    Event,
+    Heard,
+    Kind,
+    Parts,
+    Read,
+    TableAway,
+    TableSnapshot,
+)
 from sinkpipeline.changes.settings import AnyDatabase
 from sinkpipeline.changes.table_reading import Ending, TableReading
 from sinkpipeline.core.changes.incremental import IncrementalMark, told
@@ -148,6 +159,8 @@ class Incremental:
             return self._next(self.left, reached, nth, _WAIT_S if is_idle else 0)
         except Reshaped:
             self._forget()
+        except AnotherServer:
+            raise
         except SinkPipelineError as trouble:
             if trouble.reason in _NOT_OF_THE_SOURCE:
                 raise

@@ -29,8 +29,8 @@ class Begun:
 
     note: str = ""
     """What progress notes of it."""
-    before: int = 0
-    """How many of its changes are in the topic."""
+    before: int | None = 0
+    """How many of its changes are in the topic; None: some, and it is not known how many."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,10 @@ class TableAway(SinkPipelineError):
     def of(cls, error: SinkPipelineError) -> Self:
         """What was found of a table, by who asks about all."""
         return cls(error.reason, error.message, error.remedy)
+
+
+class AnotherServer(SinkPipelineError):
+    """Another server answers than the one that this life has begun with: the next one looks whether it takes over."""
 
 
 BATCH_ROWS: Final = 500

@@ -194,6 +194,8 @@ class Copying(_Part):
         self._check()
         self._judge(self._reader.look(at(self._state)))
         self._told = None
+        # What is noted of the place where the stream begins.
+        self._course.begun(self._copied.start.note)
         self._course.ended(self._start)
         self._begin()
         self._commit()

@@ -14,7 +14,7 @@ from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import name_of
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.changes.cancellation import Cancellation
-from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch, TableAway
+from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, AnotherServer, Batch, TableAway
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
 from sinkpipeline.core.changes.pgoutput import Values
@@ -51,18 +51,19 @@ class TableExport:
         self._kind, self._where = dialect.kind, name_of(dialect.kind, settings)
         self._user = settings.connection.user
         self._cancellation = cancellation
+        self.server = ""
         with contextlib.ExitStack() as undo:
             self._wire = self._connected()
             undo.callback(self._wire.close)
             with self._told():
                 [(self._user,)] = self._wire.rows("SELECT current_user()")
+                self.server = look.server(self._wire, dialect.kind)
             with self._told():
                 self._take(dialect, name)
             undo.pop_all()
 
     def _take(self, dialect: Dialect, name: str) -> None:
         copying.prepare(self._wire)
-        self.server = look.server(self._wire, dialect.kind)
         self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
         self.read_at = look.clock(self._wire, 0).clock
         # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
@@ -108,6 +109,14 @@ class TableExport:
     def _connected(self) -> Wire:
         wire = Wire(self._settings.connection, self._where)
         self._cancellation.add(wire.cancel)
+        if self.server and (found := look.server(wire, self._kind)) != self.server:
+            wire.close()
+            raise AnotherServer(
+                Reason.SOURCE_UNREACHABLE,
+                f"{self._where} is another server than a moment ago: {self._kind.identified_by} was {self.server}, is "
+                f"{found}",
+                "nothing: the stage looks whether it has taken over",
+            )
         return wire
 
     @contextlib.contextmanager

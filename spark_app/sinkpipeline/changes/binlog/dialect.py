@@ -33,14 +33,23 @@ class Dialect(Protocol):
     def seen(self, wire: Wire, where: str, connect: Connect, place: BinlogPosition | None = None) -> Seen:
         """The server, its files, and what was noted at a place; without one, at the end."""
 
-    def executed(self, wire: Wire, connect: Connect, place: BinlogPosition) -> Gtids | None:
-        """The GTIDs of all that was committed before a place, which is there; None where there are some without."""
-
     def previous(self, wire: Wire, file: str) -> Gtids:
-        """Likewise, before a file."""
+        """The GTIDs of all that its log has before a file."""
+
+    def unlogged(self, wire: Wire) -> Gtids:
+        """Of all that it has, what its log has never had, or has no more."""
 
     def lacks(self, wire: Wire, executed: Gtids) -> str | None:
         """Which of these the server has never had, for people; None: none."""
+
+    def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
+        """What of it nobody can read any more, and is not among these, for people; None: nothing.
+
+        `file`: of its log, before which there is nothing else than these.
+        """
+
+    def ahead(self, wire: Wire, previous: Gtids, executed: Gtids) -> Gtids:
+        """Which of `executed` its log has behind the file before which it has `previous`."""
 
     def gives_gtids(self, wire: Wire) -> bool:
         """Whether each transaction has one."""

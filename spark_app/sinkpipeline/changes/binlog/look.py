@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sinkpipeline.changes.binlog.charsets import decode_of
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
 from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, quoted, quoted_name
-from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Rotate
+from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Head, Rotate
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_mysql import GTIDS
 from sinkpipeline.core.changes.binlog_statements import cascade
 from sinkpipeline.core.changes.binlog_values import Decode
+from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import BinlogPosition
@@ -23,6 +25,7 @@ Connect = Callable[[], Wire]
 
 _BETWEEN: Final = frozenset({3, 4, 35, 160, 161, 163, 164})
 """Events that no transaction has in it: a file ends, or begins."""
+_OF_GTIDS: Final = GTIDS | {binlog.FORMAT, binlog.ROTATE, binlog.MARIADB_GTID}
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image',"
     " 'binlog_row_metadata', 'binlog_row_value_options', 'sync_binlog', 'log_slave_updates', 'log_replica_updates',"
@@ -213,6 +216,45 @@ def found_at(connect: Connect, place: BinlogPosition, *, has_checksums: bool) ->
         if not fault.is_of_the_log:
             raise
         return None
+
+
+def add_gtids(connect: Connect, place: BinlogPosition, found: Gtids, *, has_checksums: bool) -> bool:
+    """Adds the GTIDs of the file of a place that stand before it; false where a transaction there has none.
+
+    Raises:
+        SqlFault
+        SinkPipelineError: SourceUnreachable.
+        NotUnderstood
+    """
+    for head, gtid in gtids_from(connect, place.file, has_checksums=has_checksums):
+        if head.start >= place.offset:
+            break
+        if gtid is None:
+            return False
+        found.add(gtid)
+    return True
+
+
+def gtids_from(
+    connect: Connect, file: str, *, has_checksums: bool, beyond: bool = False
+) -> Iterator[tuple[Head, str | None]]:
+    """What begins in a file, and in those behind it with `beyond`: the head of each first event, and the GTID."""
+    with contextlib.closing(connect()) as wire, contextlib.suppress(OutOfEvents):
+        wire.dump(file, binlog.BEGIN)
+        while True:
+            data = wire.receive()
+            head = binlog.head(data)
+            if head.kind not in _OF_GTIDS:
+                continue
+            match binlog.parse(data, head, has_checksums=has_checksums):
+                case Format(of_file):
+                    has_checksums = of_file
+                case Rotate(following) if following != file and not beyond:
+                    return
+                case Gtid(gtid) if head.is_in_log:
+                    yield head, gtid
+                case _:
+                    pass
 
 
 def clock(wire: Wire, commit: int) -> End:

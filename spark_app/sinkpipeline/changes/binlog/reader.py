@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.stream import AnotherLog, LogIncomplete, Stream
 from sinkpipeline.changes.binlog.tables import Tables
-from sinkpipeline.changes.binlog.wire import SqlFault, Wire, refused
-from sinkpipeline.changes.ports import Event, Look, TableSnapshot
+from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire, refused
+from sinkpipeline.changes.ports import AnotherServer, Event, Look, TableSnapshot
 from sinkpipeline.changes.settings import BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import (
     Facts,
@@ -28,13 +29,17 @@ from sinkpipeline.core.changes.binlog_beginning import (
 )
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_values import NotServed
-from sinkpipeline.core.changes.gtids import MOST_TEXT, Gtids
+from sinkpipeline.core.changes.gtids import MOST_TEXT
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import BinlogPosition, Position
 from sinkpipeline.core.changes.taking_over import executed_at
 from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
+T = TypeVar("T")
+
+_WHO_S: Final = 30.0
+"""How often an address is asked who answers there."""
 _ELSEWHERE = ("impossible position", "position > file size")
 """What a server says where its log does not reach so far."""
 
@@ -64,6 +69,7 @@ class Reader:
         self.heard = 0
         self._read_at: int | None = None
         self._shift = 0
+        self._asked_at = time.monotonic()
         self._wire: Wire | None = None
         self._side = Wire(settings.connection, self.where)
         self.server = self._asked(self._side)
@@ -91,7 +97,7 @@ class Reader:
         """
         if server != self.server:
             called = self.dialect.kind.identified_by
-            raise SinkPipelineError(
+            raise AnotherServer(
                 Reason.SOURCE_UNREACHABLE,
                 f"{self.where} is another server than a moment ago: {called} was {self.server}, is {server}",
                 "nothing: the stage looks whether it has taken over; or name one server, and not an address behind "
@@ -153,31 +159,25 @@ class Reader:
             return self.dialect.seen(self._side, self.where, self.connected, at)
 
     def with_executed(self, place: BinlogPosition) -> BinlogPosition:
-        """With the GTIDs of all before it, where that was not known and the server can tell."""
+        """With the GTIDs of all before it, where that was not known and the server can tell.
+
+        By the file, from its beginning: no statement tells it for a place without a right of its own.
+        """
         if place.executed:
             return place
+        dialect = self.dialect
         with self._told():
-            if self.dialect.files(self._side, self.where).size_of(place.number) is None:
+            if not dialect.gives_gtids(self._side):
                 return place
-            found = self.dialect.executed(self._side, self.connected, place)
-        if found is None or len(text := str(found)) > MOST_TEXT:
-            return place
-        return place.with_executed(text)
-
-    def gives_gtids(self) -> bool:
-        """Whether the server names each transaction as others do."""
-        with self._told():
-            return self.dialect.gives_gtids(self._side)
-
-    def lacks(self, executed: Gtids) -> str | None:
-        """Which of these it has never had, for people; None: none."""
-        with self._told():
-            return self.dialect.lacks(self._side, executed)
-
-    def previous(self, file: str) -> Gtids:
-        """All that was committed before a file of its log."""
-        with self._told():
-            return self.dialect.previous(self._side, file)
+            if dialect.files(self._side, self.where).size_of(place.number) is None:
+                return place
+            unlogged = dialect.unlogged(self._side)
+            found = dialect.previous(self._side, place.file)
+            has_checksums = look.has_checksums(self._side)
+            if not look.add_gtids(self.connected, place, found, has_checksums=has_checksums):
+                return place
+        found.join(unlogged)
+        return place.with_executed(text) if len(text := str(found)) <= MOST_TEXT else place
 
     def stop_reading(self) -> None:
         """It can begin anew, elsewhere."""
@@ -206,7 +206,10 @@ class Reader:
         """The server keeps its log by age, whoever needs it."""
 
     def look(self, place: Position) -> Look:
-        """How the log stands."""
+        """How the log stands; now and then also whether the address still leads to this server."""
+        if time.monotonic() - self._asked_at > _WHO_S:
+            self._asked_at = time.monotonic()
+            self.connected().close()
         with self._told():
             seen = self.dialect.files(self._side, self.where)
             last = seen.end if not isinstance(place, BinlogPosition) else seen.end.shifted(place.shift)
@@ -227,12 +230,23 @@ class Reader:
         }
         return Look(end=end, told=told, state=seen)
 
-    def read(self, start: Position, wait_s: float) -> Iterator[Event]:
+    def ask(self, question: Callable[[Dialect, Wire], T]) -> T:
+        """What the dialect answers by asking the server."""
+        with self._told():
+            return question(self.dialect, self._side)
+
+    def read_to_end(self, start: BinlogPosition) -> Generator[Event, None, None]:
+        """Likewise, to the end of the log, and without ending anybody who reads it."""
+        with contextlib.suppress(OutOfEvents):
+            yield from self.read(start, 0, server_id=0)
+
+    def read(self, start: Position, wait_s: float, *, server_id: int | None = None) -> Iterator[Event]:
         """What comes, for ever; changes before `start` are passed over, and counted.
 
         Args:
             start: of the progress.
             wait_s: the server says itself ten times a second that nothing has come.
+            server_id: as whom, by default as the stage.
 
         Raises:
             SinkPipelineError: also SourceDataLost, SourceRecreated, SourceUnsuitable.
@@ -261,7 +275,7 @@ class Reader:
             self._shift = start.shift
             self._wire = wire = self.connected()
         with self._of_the_log(start):
-            wire.dump(start.file, start.offset, settings.server_id)
+            wire.dump(start.file, start.offset, settings.server_id if server_id is None else server_id)
             while True:
                 for event in stream.events(wire.receive()):
                     self.skipped, self.heard = stream.skipped, stream.heard

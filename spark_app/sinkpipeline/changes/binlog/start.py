@@ -56,11 +56,16 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)
         if state.snapshot is None:
-            state = replace(state, pos=reader.with_executed(place_of(state)))
+            place = reader.with_executed(place_of(state))
+            if not _same_tables(progress.meta, reader):
+                # What was counted of a transaction that goes on was of other tables.
+                place = place.moved(place.commit, place.index, place.note)
+            state = replace(state, pos=place)
         more = with_added(progress.meta, state, reader, facts)
         # Of one that the user may not see yet, the rows are not read: it counts as added when it can be seen.
         known = [each for each in settings.binlog.tables if each in facts.engines or reader.is_missing(each)]
-        is_as_before = more == progress.partitions[partition]
+        before = progress.partitions[partition]
+        is_as_before = more == before and at(more).to_record() == at(before).to_record()
         claim.announce(claimed, identity.to_meta(), None if is_as_before else more, _entries(known))
         failpoint("stage-after-meta")
         return Started(more, identity.to_meta(), facts)
@@ -114,8 +119,7 @@ def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> tuple[Iden
     is_another = reader.server != known.server
     if is_another and state.snapshot is None and known.options == reader.dialect.kind.options:
         seen = reader.seen()
-        same_tables = meta.tables is not None and set(meta.tables) == set(reader.settings.tables)
-        behind = taken_over(reader, known.server, place, seen, same_tables=same_tables)
+        behind = taken_over(reader, known.server, place, seen, same_tables=_same_tables(meta, reader))
         _LOG.warning("%s has taken over from server %s: from %s on, at %s", reader.where, known.server, place, behind)
         return seen.identity, replace(state, pos=behind, at=now_ms())
     seen = reader.seen(place)
@@ -124,6 +128,10 @@ def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> tuple[Iden
     else:
         check_going_on(known, place, seen, reader.where)
     return seen.identity, state
+
+
+def _same_tables(meta: Meta, reader: Reader) -> bool:
+    return meta.tables is None or set(meta.tables) == set(reader.settings.tables)
 
 
 def place_of(state: PartitionProgress) -> BinlogPosition:

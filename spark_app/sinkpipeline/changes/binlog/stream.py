@@ -192,7 +192,7 @@ class Stream:
     def _within(self, said: LogEvent) -> Iterator[Event]:
         match said:
             case TableMap():
-                self._tables.meet(said, self._writer)
+                self._meet(said)
             case Rows():
                 yield from self._changes(said) if self._held is None else self._held.hold(self._changes(said))
             case Query():
@@ -212,6 +212,11 @@ class Stream:
                 yield self._ended()
             case _:
                 pass
+
+    def _meet(self, said: TableMap) -> None:
+        # What is passed over may be logged in a way that can't be read.
+        if not self._is_passed:
+            self._tables.meet(said, self._writer)
 
     def _unpacked(self, said: Payload) -> Iterator[Event]:
         for data in expanded(said):
@@ -241,7 +246,7 @@ class Stream:
         self._gtid, self._mark = said.gtid or f"at {place}", mark
         if start.index and not self._has_met and (self._commit, mark) != (start.commit, start.gtids):
             raise AnotherLog(f"transaction {mark} is at {place}, where {start.gtids} was read")
-        before = 0 if self._has_met else start.inside
+        before = 0 if self._has_met or not start.index else start.inside or None
         self._has_met = True
         self._is_passed = self._passes(said.gtid)
         self._is_inside, self._is_alone, self._is_prepared = True, said.is_alone, said.is_prepared
@@ -257,13 +262,12 @@ class Stream:
         if self._ahead is None or self._ahead.is_empty:
             return False
         if gtid is None:
-            raise AnotherLog(
-                f"a transaction without a GTID stands before {self._ahead}, which another server had before"
+            raise NotServed(
+                f"a transaction without a GTID stands before {self._ahead}: nothing tells whether it is in the topic, "
+                "as that was read from another server",
+                "name the former server if it is still there; else begin anew under another spec.identity",
             )
-        try:
-            return self._ahead.meet(gtid)
-        except ValueError as error:
-            raise AnotherLog(str(error)) from error
+        return self._ahead.meet(gtid)
 
     def _counts(self, gtid: str | None) -> None:
         """Behind this transaction it is one that was executed."""

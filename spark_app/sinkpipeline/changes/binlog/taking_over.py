@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+from sinkpipeline.changes.binlog import look
+from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import Reader
-from sinkpipeline.changes.ports import Begun, Ended
+from sinkpipeline.changes.binlog.wire import Wire
+from sinkpipeline.changes.ports import Begun
 from sinkpipeline.core.changes import taking_over
 from sinkpipeline.core.changes.binlog_beginning import LogFile, Seen
 from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.positions import BinlogPosition, binlog_file
-
-_WAIT_S = 0.1
 
 
 def taken_over(reader: Reader, before: str, place: BinlogPosition, seen: Seen, *, same_tables: bool) -> BinlogPosition:
@@ -29,35 +31,49 @@ def taken_over(reader: Reader, before: str, place: BinlogPosition, seen: Seen, *
     """
     kind, where = reader.dialect.kind, reader.where
     executed = taking_over.executed_at(kind, place)
-    begun = taking_over.transaction_of(place) if place.index else None
-    is_half = place.index > 0
-    if executed is None or (is_half and not (begun and place.inside)) or not reader.gives_gtids():
+    if not reader.ask(lambda dialect, wire: dialect.gives_gtids(wire)):
         raise taking_over.without_gtids(place, kind, before, seen.identity.server, where)
-    if is_half and not same_tables:
-        fact = "and other tables are to be read now than before, by which that part can't be found"
+    begun = taking_over.transaction_of(place) if place.index else None
+    if executed is None or (place.index and begun is None):
+        raise taking_over.unknown_gtids(place, kind, before, seen.identity.server, where)
+    if begun is not None and not (place.inside and same_tables):
+        fact = "how many of its changes that are is not known, as other tables are read now than before"
         raise taking_over.another_order(place, fact, where)
     needed = executed.copy()
     if begun is not None:
         needed.add(begun)
-    missing = reader.lacks(needed)
+    missing = reader.ask(lambda dialect, wire: dialect.lacks(wire, needed))
     if missing is not None:
         raise taking_over.lacking(place, missing, where)
     number, previous = _file(reader, place, seen.identity.log, seen.files, executed)
-    begin = taking_over.begin_of(place, seen.identity.log, number, executed, previous)
+    ahead = reader.ask(lambda dialect, wire: dialect.ahead(wire, previous, executed))
+    begin = taking_over.begin_of(place, seen.identity.log, number, executed, ahead)
     return begin if begun is None else _inside(reader, place, begin)
 
 
 def _file(
     reader: Reader, place: BinlogPosition, log: str, files: Sequence[LogFile], executed: Gtids
 ) -> tuple[int, Gtids]:
-    """The newest file before which there is nothing that the topic lacks; and what is before it."""
-    more = executed
+    """The newest file before which there is nothing that the topic lacks; and what is before it in the log."""
+    more: str | None = None
     for each in reversed(files):
-        previous = reader.previous(binlog_file(log, each.number))
-        more = executed.lacks(previous)
-        if more.is_empty:
-            return each.number, previous
-    raise taking_over.removed(place, str(more), reader.where)
+        file = binlog_file(log, each.number)
+        previous = reader.ask(lambda dialect, wire, file=file: dialect.previous(wire, file))  # type: ignore[misc]
+        lacking = executed.lacks(previous)
+        more = str(lacking)
+        if lacking.is_empty:
+            more = _missing(reader, file, executed)
+            if more is None:
+                return each.number, previous
+            break
+    raise taking_over.removed(place, more or "what the topic lacks", reader.where)
+
+
+def _missing(reader: Reader, file: str, executed: Gtids) -> str | None:
+    def asked(dialect: Dialect, wire: Wire) -> str | None:
+        return dialect.missing(wire, reader.connected, file, executed, has_checksums=look.has_checksums(wire))
+
+    return reader.ask(asked)
 
 
 def _inside(reader: Reader, place: BinlogPosition, begin: BinlogPosition) -> BinlogPosition:
@@ -65,24 +81,22 @@ def _inside(reader: Reader, place: BinlogPosition, begin: BinlogPosition) -> Bin
     count, begun = 0, ""
     last: tuple[int, int] | None = None
     transaction = taking_over.transaction_of(place)
-    for event in reader.read(begin, _WAIT_S):
-        match event:
-            case Begun(note):
-                begun = note
-            case [*changes]:
-                if (found := taking_over.transaction_of(begin.moved(begin.commit, 0, begun))) != transaction:
-                    raise taking_over.another_order(place, f"its log has {found} before that", reader.where)
-                for change in changes:
-                    if (change.commit, change.nth) != last:
-                        last = (change.commit, change.nth)
-                        count += 1
-                        if count == place.inside:
-                            reader.stop_reading()
-                            return begin.moved(change.commit, change.nth + 1, begun, count)
-            case Ended() if taking_over.transaction_of(begin.moved(begin.commit, 0, begun)) == transaction:
-                break
-            case _:
-                pass
-    raise taking_over.another_order(
-        place, f"its log has {count} changes of it, and {place.inside} were read", reader.where
-    )
+    with contextlib.closing(reader.read_to_end(begin)) as events:
+        for event in events:
+            match event:
+                case Begun(note):
+                    begun = note
+                case [*changes]:
+                    found = taking_over.transaction_of(begin.moved(begin.commit, 0, begun))
+                    if found != transaction:
+                        raise taking_over.another_order(place, f"its log has {found} before that", reader.where)
+                    for change in changes:
+                        if (change.commit, change.nth) != last:
+                            last = (change.commit, change.nth)
+                            count += 1
+                            if count == place.inside:
+                                return begin.moved(change.commit, change.nth + 1, begun, count)
+                case _:
+                    pass
+    fact = f"its log has {count} changes of it, and {place.inside} were read"
+    raise taking_over.another_order(place, fact, reader.where)

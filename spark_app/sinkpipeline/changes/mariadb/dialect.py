@@ -14,7 +14,7 @@ from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
 from sinkpipeline.core.changes.binlog_events import Format, Gtid, Rotate
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, BinlogKind
-from sinkpipeline.core.changes.gtids import Gtids, MariadbGtids, lacking
+from sinkpipeline.core.changes.gtids import ANYBODY, Gtids, MariadbGtids, domain_of
 from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -53,21 +53,56 @@ class MariadbDialect:
             return replace(found, gtids=None)
         return replace(found, born=at_place.born)
 
-    def executed(self, wire: Wire, connect: Connect, place: BinlogPosition) -> Gtids | None:
-        """The server answers it."""
-        _ = connect
-        [(told,)] = wire.rows("SELECT binlog_gtid_pos(%s, %s)", (place.file, place.offset))
-        return None if told is None else MariadbGtids.parse(told)
-
     def previous(self, wire: Wire, file: str) -> Gtids:
         rows = wire.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (file,))
         [told] = [row[5] for row in rows if row[2] == "Gtid_list"]
         return MariadbGtids.parse(told)
 
+    def unlogged(self, wire: Wire) -> Gtids:
+        """Of a server that was made of a backup: all up to where it has begun, which its log has never had."""
+        [(restored,)] = wire.rows("SELECT @@global.gtid_slave_pos")
+        # Asked for later: so what a replica logs meanwhile is among these.
+        logged = dict(self._state(wire).items())
+        found = MariadbGtids.parse(restored).items()
+        return MariadbGtids({(at[0], ANYBODY): number for at, number in found if at not in logged})
+
     def lacks(self, wire: Wire, executed: Gtids) -> str | None:
+        [(restored,)] = wire.rows("SELECT @@global.gtid_slave_pos")
+        has, logged = MariadbGtids.parse(restored), self._state(wire)
+        missing = {
+            (domain, server): number
+            for (domain, server), number in logged.lacks(MariadbGtids.parse(str(executed))).items()
+            # Of what it had before its log, it knows the newest alone, whoever has written that.
+            if max(has.newest_of(domain) or -1, (server == ANYBODY and logged.newest_of(domain)) or -1) < number
+        }
+        return str(MariadbGtids(missing)) if missing else None
+
+    def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
+        """A log that begins with a server that was made of a backup begins behind what that had."""
+        known = MariadbGtids.parse(str(executed))
+        wanted = set(known.domains - MariadbGtids.parse(str(self.previous(wire, file))).domains)
+        if not wanted:
+            return None
+        for _, gtid in look.gtids_from(connect, file, has_checksums=has_checksums, beyond=True):
+            domain, number = domain_of(str(gtid))
+            if domain in wanted:
+                newest = known.newest_of(domain) or 0
+                if number > newest + 1:
+                    return f"what is between {newest} and {gtid}"
+                wanted.discard(domain)
+            if not wanted:
+                break
+        return None
+
+    def ahead(self, wire: Wire, previous: Gtids, executed: Gtids) -> Gtids:
+        behind = MariadbGtids.parse(str(previous)).lacks(MariadbGtids.parse(str(executed)))
+        logged = dict(self._state(wire).items())
+        return MariadbGtids({at: number for at, number in behind.items() if at in logged or at[1] == ANYBODY})
+
+    @staticmethod
+    def _state(wire: Wire) -> MariadbGtids:
         [(told,)] = wire.rows("SELECT @@global.gtid_binlog_state")
-        missing = lacking(told, str(executed))
-        return ", ".join(missing) or None
+        return MariadbGtids.parse(told)
 
     def gives_gtids(self, wire: Wire) -> bool:
         _ = wire

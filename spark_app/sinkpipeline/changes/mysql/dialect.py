@@ -15,9 +15,9 @@ from typing import Any, Final
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
-from sinkpipeline.core.changes.binlog import BEGIN, FORMAT, head, parse
+from sinkpipeline.core.changes.binlog import BEGIN, head
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
-from sinkpipeline.core.changes.binlog_events import Format, Gtid, Query
+from sinkpipeline.core.changes.binlog_events import Gtid, Query
 from sinkpipeline.core.changes.binlog_grants import may_lock
 from sinkpipeline.core.changes.binlog_kinds import MYSQL, BinlogKind
 from sinkpipeline.core.changes.binlog_mysql import GTIDS
@@ -30,7 +30,6 @@ LOCK_S: Final = 5
 """Who writes into a table waits while a lock of it is waited for; so that is not waited for longer."""
 _TOUCH_S: Final = 1
 """Likewise: who alters a table waits for the lock that is held then, and is before us."""
-_NEEDED: Final = GTIDS | {FORMAT}
 _SYNTAX: Final = 1064
 _WAITED: Final = 1205
 
@@ -68,40 +67,31 @@ class MysqlDialect:
             return found
         return _judged(connect, found, place, has_checksums=has_checksums)
 
-    def executed(self, wire: Wire, connect: Connect, place: BinlogPosition) -> Gtids | None:
-        """By the file, from its beginning: no statement answers it for a place without a right of its own."""
-        if not self.gives_gtids(wire):
-            return None
-        found, has_checksums = self.previous(wire, place.file), look.has_checksums(wire)
-        with contextlib.closing(connect()) as reading, contextlib.suppress(OutOfEvents):
-            reading.dump(place.file, BEGIN)
-            while True:
-                data = reading.receive()
-                about = head(data)
-                if about.is_in_log and about.start >= place.offset:
-                    break
-                if about.kind not in _NEEDED:
-                    continue
-                match parse(data, about, has_checksums=has_checksums):
-                    case Format(has_checksums):
-                        pass
-                    case Gtid(None):
-                        return None
-                    case Gtid(str(gtid)):
-                        found.add(gtid)
-                    case _:
-                        pass
-        return found
-
     def previous(self, wire: Wire, file: str) -> Gtids:
         rows = wire.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (file,))
         [told] = [row[5] for row in rows if row[2] == "Previous_gtids"]
+        return MysqlGtids.parse(told)
+
+    def unlogged(self, wire: Wire) -> Gtids:
+        """As of a clone, of a backup, or from a time without log_replica_updates: no file names these."""
+        [(told,)] = wire.rows("SELECT @@global.gtid_purged")
         return MysqlGtids.parse(told)
 
     def lacks(self, wire: Wire, executed: Gtids) -> str | None:
         [(told,)] = wire.rows("SELECT @@global.gtid_executed")
         missing = MysqlGtids.parse(told).lacks(MysqlGtids.parse(str(executed)))
         return None if missing.is_empty else str(missing)
+
+    def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
+        _ = connect, file, has_checksums
+        [(told,)] = wire.rows("SELECT @@global.gtid_purged")
+        missing = MysqlGtids.parse(str(executed)).lacks(MysqlGtids.parse(told))
+        return None if missing.is_empty else str(missing)
+
+    def ahead(self, wire: Wire, previous: Gtids, executed: Gtids) -> Gtids:
+        [(told,)] = wire.rows("SELECT @@global.gtid_purged")
+        logged = MysqlGtids.parse(told).lacks(MysqlGtids.parse(str(executed)))
+        return MysqlGtids.parse(str(previous)).lacks(logged)
 
     def gives_gtids(self, wire: Wire) -> bool:
         [(mode,)] = wire.rows("SELECT @@global.gtid_mode")

@@ -41,6 +41,8 @@ BEGIN: Final = 4
 """Where the first event of a file is."""
 FORMAT: Final = 15
 """The kind of a file's first event."""
+ROTATE: Final = 4
+MARIADB_GTID: Final = 162
 _CRC: Final = 4
 _CRC32: Final = 1
 _COMPRESSED: Final = 0x80
@@ -202,7 +204,7 @@ def _ignored(_event: bytes, _: Head) -> Ignored:
 _KINDS: Final[Mapping[int, Callable[[bytes, Head], Event]]] = MappingProxyType(
     {
         2: _query,
-        4: _rotate,
+        ROTATE: _rotate,
         FORMAT: _format,
         16: _xid,
         18: _query_loading,
@@ -221,7 +223,7 @@ _KINDS: Final[Mapping[int, Callable[[bytes, Head], Event]]] = MappingProxyType(
         39: _partial,
         40: payload,
         42: tagged_gtid,
-        162: _gtid,
+        MARIADB_GTID: _gtid,
         165: _query_compressed,
         166: _rows("c", compressed=True),
         167: _rows("u", compressed=True),

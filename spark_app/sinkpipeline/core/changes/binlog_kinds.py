@@ -38,8 +38,6 @@ class BinlogKind:
     """The variable that says whether it logs what comes from another server."""
     gtids: type[Gtids]
     """How it names transactions."""
-    always_has_gtids: bool
-    """Whether it can't be told to give none."""
 
     def rights_for(self, user: str) -> str:
         """The statements that give them, in a sentence; `user`: as the server has it, such as cdc@%."""
@@ -62,7 +60,6 @@ MARIADB: Final = BinlogKind(
     hides_types=True,
     relays="log_slave_updates",
     gtids=MariadbGtids,
-    always_has_gtids=True,
 )
 MYSQL: Final = BinlogKind(
     name="mysql",
@@ -78,7 +75,6 @@ MYSQL: Final = BinlogKind(
     hides_types=False,
     relays="log_replica_updates",
     gtids=MysqlGtids,
-    always_has_gtids=False,
 )
 BINLOG_KINDS: Final[Mapping[str, BinlogKind]] = MappingProxyType({each.name: each for each in (MARIADB, MYSQL)})
 """By their names."""

@@ -29,8 +29,8 @@ class Course:
         self._note = start.note
         """What the source has noted of the transaction that `next` is of."""
         self._begun = ""
-        self._inside = start.inside
-        """How many changes of the newest transaction were handed to Kafka, or are there since earlier."""
+        self._inside: int | None = start.inside or None
+        """How many changes of the newest transaction were handed to Kafka, now or in earlier lives; None: unknown."""
         self._ended = start.commit if start.index == 0 else 0
         self.confirmable = self._ended
         """Up to where the server may be told that it is not needed again, as that counts; 0: nothing is known.
@@ -43,18 +43,18 @@ class Course:
     @property
     def next(self) -> Position:
         """What to commit now."""
-        return self.committed.moved(*self._next, self._note, self._inside)
+        return self.committed.moved(*self._next, self._note, self._inside or 0)
 
     @property
     def is_open(self) -> bool:
         return self.rows > 0
 
-    def begun(self, note: str = "", before: int = 0) -> None:
+    def begun(self, note: str = "", before: int | None = 0) -> None:
         """A transaction of the database begins.
 
         Args:
             note: what its source notes of it.
-            before: how many of its changes are in the topic.
+            before: how many of its changes are in the topic; None: unknown.
         """
         self.is_inside = True
         self._begun, self._inside = note, before
@@ -64,7 +64,7 @@ class Course:
         if (commit, index + 1) != self._next:
             self._next = (commit, index + 1)
             self._note = self._begun
-            self._inside += 1
+            self._inside = None if self._inside is None else self._inside + 1
             self.rows += 1
         self.size += size
 

@@ -19,6 +19,8 @@ from typing_extensions import Self, override
 MOST_TEXT = 16_384
 """Characters of a set that is noted with each position."""
 
+ANYBODY = 0
+"""In place of a server of MariaDB."""
 NONE = "0"
 """A set that is known to be empty, as text."""
 
@@ -43,6 +45,9 @@ class Gtids(Protocol):
     def add(self, gtid: str) -> None:
         """It is committed, behind all that are here."""
 
+    def join(self, other: Self) -> None:
+        """Adds all of another one."""
+
     def lacks(self, other: Self) -> Self:
         """What another one has, and this one has not."""
 
@@ -50,10 +55,7 @@ class Gtids(Protocol):
     def is_empty(self) -> bool: ...
 
     def meet(self, gtid: str) -> bool:
-        """Of what is to be passed over: whether this one is, which then is not expected again.
-
-        ValueError: it can't come before what is expected.
-        """
+        """Of what is to be passed over: whether this one is, which then is not expected again."""
 
 
 class MysqlGtids(Gtids):
@@ -116,6 +118,12 @@ class MysqlGtids(Gtids):
         key, number = _named(gtid)
         self.put(key, number, number)
 
+    @override
+    def join(self, other: Self) -> None:
+        for key, spans in other.items():
+            for first, last in spans:
+                self.put(key, first, last)
+
     def has(self, gtid: str) -> bool:
         """Whether it is there."""
         key, number = _named(gtid)
@@ -160,10 +168,15 @@ class MysqlGtids(Gtids):
 
 
 class MariadbGtids(Gtids):
-    """The newest one of each domain: within a domain all servers have the same order."""
+    """The newest one of each domain and of each server that has written there, as `gtid_binlog_state` has it.
 
-    def __init__(self, newest: Mapping[int, tuple[int, int]] | None = None) -> None:
-        """`newest`: by domain, the server and the number."""
+    What one server writes in a domain has ascending numbers. Those of two servers need not, with gtid_strict_mode off.
+    A server that was made of a backup knows only which one was the newest of a domain: that is written as of server 0,
+    which no server has, and stands for all up to its number, whoever has written them.
+    """
+
+    def __init__(self, newest: Mapping[tuple[int, int], int] | None = None) -> None:
+        """`newest`: by domain and server, the number."""
         self._newest = dict(newest or {})
 
     @classmethod
@@ -176,7 +189,7 @@ class MariadbGtids(Gtids):
 
     @override
     def __str__(self) -> str:
-        told = (f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._newest.items()))
+        told = (f"{domain}-{server}-{number}" for (domain, server), number in sorted(self._newest.items()))
         return ",".join(told) or NONE
 
     @override
@@ -186,15 +199,31 @@ class MariadbGtids(Gtids):
     @override
     def add(self, gtid: str) -> None:
         domain, server, number = _of_domain(gtid)
-        self._newest[domain] = (server, number)
+        self._newest[domain, server] = max(number, self._newest.get((domain, server), 0))
+
+    @override
+    def join(self, other: Self) -> None:
+        for at, number in other.items():
+            self._newest[at] = max(number, self._newest.get(at, 0))
 
     @override
     def lacks(self, other: Self) -> Self:
-        return type(self)({d: each for d, each in other.items() if self._newest.get(d, (0, -1))[1] < each[1]})
+        return type(self)({at: number for at, number in other.items() if self._upto(*at) < number})
 
-    def items(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """By domain."""
+    def _upto(self, domain: int, server: int) -> int:
+        return max(self._newest.get(at, -1) for at in ((domain, server), (domain, ANYBODY)))
+
+    def items(self) -> Iterator[tuple[tuple[int, int], int]]:
+        """By domain and server."""
         yield from self._newest.items()
+
+    def newest_of(self, domain: int) -> int | None:
+        """The highest number in a domain; None where there is none."""
+        return max((number for (each, _), number in self._newest.items() if each == domain), default=None)
+
+    @property
+    def domains(self) -> frozenset[int]:
+        return frozenset(domain for domain, _ in self._newest)
 
     @property
     @override
@@ -204,21 +233,18 @@ class MariadbGtids(Gtids):
     @override
     def meet(self, gtid: str) -> bool:
         domain, server, number = _of_domain(gtid)
-        expected = self._newest.get(domain)
-        if expected is None:
-            return False
-        if expected == (server, number):
-            del self._newest[domain]
-        elif number >= expected[1]:
-            raise ValueError(f"{gtid} comes, and {domain}-{expected[0]}-{expected[1]} was expected before it")
-        return True
+        is_expected = number <= self._upto(domain, server)
+        for at in ((domain, server), (domain, ANYBODY)):
+            # Nothing of it comes any more that is to be passed over.
+            if number >= self._newest.get(at, number + 1):
+                del self._newest[at]
+        return is_expected
 
 
-def lacking(state: str, executed: str) -> list[str]:
-    """Of MariaDB: which of these a server never had, by its `gtid_binlog_state`: the newest of each writer."""
-    newest = {(domain, server): number for domain, server, number in map(_of_domain, _parts(state))}
-    asked = map(_of_domain, _parts(executed))
-    return [f"{d}-{server}-{number}" for d, server, number in asked if newest.get((d, server), -1) < number]
+def domain_of(gtid: str) -> tuple[int, int]:
+    """Of one of MariaDB: the domain, and the number."""
+    domain, _, number = _of_domain(gtid)
+    return domain, number
 
 
 def _parts(text: str) -> Iterator[str]:

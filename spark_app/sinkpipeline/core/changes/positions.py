@@ -108,7 +108,7 @@ class BinlogPosition:
     shift: int = field(default=0, compare=False)
     """By how much the number of a file counts more than what is in its name."""
     inside: int = field(default=0, compare=False)
-    """Where the index is one inside a transaction: how many changes of it are before that."""
+    """Where the index is one inside a transaction: how many changes of it are before that; 0: unknown."""
 
     def __post_init__(self) -> None:
         if self.commit < 0 or self.index < 0:

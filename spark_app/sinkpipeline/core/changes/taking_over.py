@@ -51,7 +51,7 @@ def transaction_of(place: BinlogPosition) -> str | None:
     return None if gtid in ("", ANONYMOUS) else gtid
 
 
-def begin_of(place: BinlogPosition, log: str, number: int, executed: Gtids, previous: Gtids) -> BinlogPosition:
+def begin_of(place: BinlogPosition, log: str, number: int, executed: Gtids, ahead: Gtids) -> BinlogPosition:
     """The begin of a file of the new server, behind a position of the former one.
 
     Args:
@@ -59,24 +59,37 @@ def begin_of(place: BinlogPosition, log: str, number: int, executed: Gtids, prev
         log: what the new server calls its log.
         number: of the file in it.
         executed: what the topic has.
-        previous: what is before that file, and not more than the topic has.
+        ahead: what of that is in the file, or behind it.
     """
     counted = place.number + place.shift
     shift = max(0, counted + 1 - number)
     begin = BinlogPosition(binlog_commit(number + shift, BEGIN), 0, log, shift=shift)
-    ahead = previous.lacks(executed)
     return begin.with_executed(str(executed), "" if ahead.is_empty else str(ahead))
 
 
 def without_gtids(place: BinlogPosition, kind: BinlogKind, before: str, now: str, where: str) -> SinkPipelineError:
-    """Nothing tells where to go on."""
-    turned_on = "" if kind.always_has_gtids else ": run it with gtid_mode = ON, as the one before"
+    """The new server gives none."""
     return SinkPipelineError(
         Reason.SOURCE_RECREATED,
-        f"{where} is another server than the one that was read up to {place}: its {kind.identified_by} was {before}, "
-        f"is {now}; and no GTIDs tell where to go on",
-        f"name the server that was read before. A server that takes over needs GTIDs{turned_on}. Or {ANEW}",
+        f"{_another(place, kind, before, now, where)}, and it gives no GTIDs that tell where to go on",
+        "name the server that was read before; or run SET GLOBAL gtid_mode = 'ON' step by step, as MySQL's "
+        f"documentation says; or {ANEW}",
     )
+
+
+def unknown_gtids(place: BinlogPosition, kind: BinlogKind, before: str, now: str, where: str) -> SinkPipelineError:
+    """The progress has none."""
+    return SinkPipelineError(
+        Reason.SOURCE_RECREATED,
+        f"{_another(place, kind, before, now, where)}, and the progress has no GTIDs that tell where to go on: the "
+        "former server gave none, or a former release has written it, or they are more than 16 KiB",
+        f"name the server that was read before; started there once, with GTIDs, the stage notes them; or {ANEW}",
+    )
+
+
+def _another(place: BinlogPosition, kind: BinlogKind, before: str, now: str, where: str) -> str:
+    called = kind.identified_by
+    return f"{where} is another server than the one that was read up to {place}: its {called} was {before}, is {now}"
 
 
 def lacking(place: BinlogPosition, missing: str, where: str) -> SinkPipelineError:
@@ -85,8 +98,8 @@ def lacking(place: BinlogPosition, missing: str, where: str) -> SinkPipelineErro
         Reason.SOURCE_ROLLED_BACK,
         f"{where} has taken over, and lacks {missing}, which the former server had, and which the topic has up to "
         f"{place}",
-        "nothing if it still gets them from another server; name the former one if it is still there; else compare "
-        f"source and target, and {ANEW}",
+        "name the former server if it is still there; or start this pipeline again once the new one has got them. If "
+        f"they are lost, compare source and target, and {ANEW}",
     )
 
 
