@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ from servers import mariadb, mysql
 from servers.binlog_server import BinlogServer
 from servers.local_kafka import LocalKafka
 from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.changes.takeover import TwoServers, caught_up, promote, server, two
 from support.runs.keeper import KEEPER
 
 _ROOTS: Final = {"mariadb": mariadb.root_directory, "mysql": mysql.root_directory}
@@ -58,3 +60,23 @@ def own(kafka: LocalKafka, kind: str, tmp_path: Path) -> Iterator[BinlogLab]:
         lab.live()
         yield lab
         lab.end_stages()
+
+
+@pytest.fixture
+def servers(kafka: LocalKafka, kind: str, tmp_path: Path) -> Iterator[TwoServers]:
+    """The other one replicates the first one, and rows of a statement stand in other events there."""
+    sizes = {1: "8192", 2: "1024"}
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(server(kind, n, **{"binlog-row-event-max-size": sizes[n]})) for n in sizes]
+        found = two(kafka.bootstrap_servers, tmp_path, made)
+        yield found
+        found.lab.end_stages()
+
+
+@pytest.fixture
+def apart(servers: TwoServers) -> TwoServers:
+    """Neither replicates the other any more; both are given what a test wants."""
+    servers.lab.live()
+    caught_up(servers.first, servers.other)
+    promote(servers.other)
+    return servers

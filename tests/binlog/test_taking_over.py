@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,14 +14,17 @@ from sinkpipeline.changes.binlog import stream
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from support.changes.binlog import BOTH
 from support.changes.binlog_load import SMALL, Load, claimed, insert
-from support.changes.lab import CUT_AT_ONE, Killed, Life
+from support.changes.lab import CUT_AT_ONE, Life
 from support.changes.takeover import (
-    Transaction,
+    FIRST_FREE,
+    CutAt,
     TwoServers,
     caught_up,
     execute,
+    inserting,
     promote,
     replicate,
+    rows_of,
     server,
     two,
 )
@@ -33,20 +32,6 @@ from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 SEED = 20261128
-FIRST_FREE = 100
-"""GTIDs from here on are nobody's."""
-
-
-@pytest.fixture
-def servers(kafka: LocalKafka, kind: str, tmp_path: Path) -> Iterator[TwoServers]:
-    """The other one replicates the first one."""
-    with contextlib.ExitStack() as stack:
-        # Rows of a statement stand in other events there.
-        sizes = {1: "8192", 2: "1024"}
-        made = [stack.enter_context(server(kind, n, **{"binlog-row-event-max-size": sizes[n]})) for n in sizes]
-        found = two(kafka.bootstrap_servers, tmp_path, made)
-        yield found
-        found.lab.end_stages()
 
 
 def swap(servers: TwoServers) -> None:
@@ -55,14 +40,6 @@ def swap(servers: TwoServers) -> None:
     promote(servers.other)
     servers.first.kill()
     servers.take_over()
-
-
-class CutAt:
-    """Ends a life in this process at its first commit that has changes."""
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "committed" and event["rows"]:
-            raise Killed
 
 
 @BOTH
@@ -104,57 +81,28 @@ def test_in_the_middle_of_a_transaction(servers: TwoServers, index: int, monkeyp
     assert lab.check() == 110
 
 
-@pytest.fixture
-def apart(servers: TwoServers) -> TwoServers:
-    """Neither replicates the other any more; both are given what a test wants."""
-    servers.lab.live()
-    caught_up(servers.first, servers.other)
-    promote(servers.other)
-    return servers
-
-
-def inserting(lab: Any, number: int, domain: int = 0, rows: int = 3) -> Transaction:
-    """As if the first server had committed it."""
-    first = 1000 * number + 500_000 * domain
-    values = ", ".join(f"({first + each}, 'x')" for each in range(rows))
-    return Transaction(FIRST_FREE + number, [f"INSERT INTO {lab.name}.orders VALUES {values}"], domain)
-
-
-def ids(servers: TwoServers) -> Counter[int]:
-    return Counter(int(dict(each.told.row)["id"]) for each in servers.lab.found())
-
-
-def rows_of(*numbers: int, domain: int = 0) -> Counter[int]:
-    return Counter(1000 * number + 500_000 * domain + each for number in numbers for each in range(3))
-
-
-def give(servers: TwoServers, to: Any, *numbers: int) -> None:
-    for number in numbers:
-        servers.give(to, inserting(servers.lab, number))
-
-
 @pytest.mark.parametrize("kind", ["mysql"], indirect=True)
 def test_what_the_new_server_has_in_another_order(apart: TwoServers) -> None:
     """What the topic has already stands behind what it lacks, also for the lives that follow."""
     lab = apart.lab
-    give(apart, apart.first, 1, 2, 3)
+    apart.give_rows(apart.first, 1, 2, 3)
     lab.live()
-    assert ids(apart) == rows_of(1, 2, 3)
+    assert apart.ids() == rows_of(1, 2, 3)
     execute(apart.other, "FLUSH BINARY LOGS")
-    give(apart, apart.other, 4, 2, 1, 5)
+    apart.give_rows(apart.other, 4, 2, 1, 5)
     execute(apart.other, "FLUSH BINARY LOGS")
-    give(apart, apart.other, 3, 6)
+    apart.give_rows(apart.other, 3, 6)
     apart.take_over()
     lab.live(Life(CutAt()), cuts=replace(CUT_AT_ONE, rows=1))
     assert lab.position().ahead, "it stands before some that the topic has"
     lab.live()
-    assert ids(apart) == rows_of(1, 2, 3, 4, 5, 6)
+    assert apart.ids() == rows_of(1, 2, 3, 4, 5, 6)
     assert not lab.position().ahead
     # And back again.
-    give(apart, apart.first, 6, 5, 7, 4)
+    apart.give_rows(apart.first, 6, 5, 7, 4)
     apart.back()
     lab.live()
-    assert ids(apart) == rows_of(1, 2, 3, 4, 5, 6, 7)
+    assert apart.ids() == rows_of(1, 2, 3, 4, 5, 6, 7)
 
 
 @pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
@@ -169,7 +117,7 @@ def test_domains_have_an_order_each(apart: TwoServers) -> None:
     lab.live(Life(CutAt()), cuts=replace(CUT_AT_ONE, rows=1))
     assert lab.position().ahead
     lab.live()
-    assert ids(apart) == rows_of(1, 2, 3) + rows_of(1, 2, 3, 4, domain=7)
+    assert apart.ids() == rows_of(1, 2, 3) + rows_of(1, 2, 3, 4, domain=7)
 
 
 @pytest.mark.thorough("chance finds what nobody has thought of; each round takes a second")
@@ -188,7 +136,7 @@ def test_any_order_and_any_cut(apart: TwoServers, monkeypatch: pytest.MonkeyPatc
         for each in more:
             if chance.random() < 0.2:
                 execute(on, "FLUSH BINARY LOGS")
-            give(apart, on, each)
+            apart.give_rows(on, each)
         has[now] += more
         apart.back() if now else apart.take_over()
         try:
@@ -203,34 +151,34 @@ def test_any_order_and_any_cut(apart: TwoServers, monkeypatch: pytest.MonkeyPatc
             refused += 1
             apart.take_over() if now else apart.back()
             lab.live()
-        assert set(ids(apart).values()) <= {1}
+        assert set(apart.ids().values()) <= {1}
         now = not now
     lab.live()
     assert refused < 8
-    assert ids(apart) == rows_of(*has[lab.server is apart.first])
+    assert apart.ids() == rows_of(*has[lab.server is apart.first])
 
 
 def test_a_server_that_lacks_something_is_told_and_may_get_it_yet(apart: TwoServers) -> None:
     lab = apart.lab
-    give(apart, apart.first, 1, 2)
+    apart.give_rows(apart.first, 1, 2)
     lab.live()
-    give(apart, apart.other, 1)
+    apart.give_rows(apart.other, 1)
     apart.take_over()
     error = lab.refusal()
     assert error.reason is Reason.SOURCE_ROLLED_BACK
     assert f"{FIRST_FREE + 2}" in error.message, error
     assert "lacks" in error.message
-    give(apart, apart.other, 2, 3)
+    apart.give_rows(apart.other, 2, 3)
     lab.live()
-    assert ids(apart) == rows_of(1, 2, 3)
+    assert apart.ids() == rows_of(1, 2, 3)
 
 
 @pytest.mark.thorough("another fact that is told")
 def test_a_server_that_has_removed_what_the_topic_lacks(apart: TwoServers) -> None:
     lab = apart.lab
-    give(apart, apart.first, 1)
+    apart.give_rows(apart.first, 1)
     lab.live()
-    give(apart, apart.other, 1, 2)
+    apart.give_rows(apart.other, 1, 2)
     execute(apart.other, "FLUSH BINARY LOGS")
     file, _ = apart.other.end()
 
@@ -240,7 +188,7 @@ def test_a_server_that_has_removed_what_the_topic_lacks(apart: TwoServers) -> No
         return (apart.other.told("SHOW BINARY LOGS") or ("",))[0] == file
 
     wait_until(is_alone, "the former file is removed")
-    give(apart, apart.other, 3)
+    apart.give_rows(apart.other, 3)
     apart.take_over()
     error = lab.refusal()
     assert error.reason is Reason.SOURCE_DATA_LOST
@@ -254,9 +202,9 @@ def test_a_part_of_a_transaction_that_the_new_server_has_behind_others(
 ) -> None:
     monkeypatch.setattr(stream, "_AT_ONCE", 1)
     lab = apart.lab
-    give(apart, apart.first, 1)
+    apart.give_rows(apart.first, 1)
     lab.live(Life(CutAt()), cuts=replace(CUT_AT_ONE, rows=2))
-    give(apart, apart.other, 2, 1)
+    apart.give_rows(apart.other, 2, 1)
     apart.take_over()
     error = lab.refusal()
     assert error.reason is Reason.SOURCE_RECREATED
@@ -265,7 +213,7 @@ def test_a_part_of_a_transaction_that_the_new_server_has_behind_others(
     lab.live()
     apart.take_over()
     lab.live()
-    assert ids(apart) == rows_of(1, 2)
+    assert apart.ids() == rows_of(1, 2)
 
 
 @pytest.mark.thorough("another fact that is told")

@@ -74,7 +74,7 @@ class BinlogLab(StageLab):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.kind = self.server.kind
+        self.kind, self.identity = self.server.kind, self.name
         with self.connected(None) as session, session.cursor() as cursor:
             if self.kind == "mysql" and not cursor.execute("SHOW DATABASES LIKE 'test\\_numbers'"):
                 for each in ("CREATE DATABASE test_numbers", *_NUMBERS):
@@ -97,16 +97,35 @@ class BinlogLab(StageLab):
                 cursor.execute(each)
             return list(cursor.fetchall())
 
+    def name_anew(self) -> None:
+        """What follows are stages of another identity, which know nothing yet."""
+        self.identity = unique("binlog").replace("-", "_")
+
+    @property
+    @override
+    def topic(self) -> str:
+        return f"{self.identity}-topic"
+
+    @property
+    @override
+    def stage(self) -> str:
+        return f"{self.identity}/changes"
+
+    @property
+    @override
+    def progress_topic(self) -> str:
+        return f"{self.identity}-progress"
+
     @override
     def settings(self, *, database: dict[str, Any] | None = None, **changes: Any) -> StageSettings:
         found = StageSettings(
-            id=SinkId(self.name, "changes"),
+            id=SinkId(self.identity, "changes"),
             owner=Owner(cluster="file", name=self.name),
             run=str(uuid.uuid4()),
             takes_over=True,
             kafka=Connection(bootstrap_servers=self.servers),
             topic=TopicRequest(name=self.topic, partitions=3),
-            progress=progress_request(f"{self.name}-progress", None),
+            progress=progress_request(self.progress_topic, None),
             database=replace(
                 BinlogSettings(
                     connection=BinlogConnection(server=self.server.address, user=SUPERUSER),
@@ -132,7 +151,7 @@ class BinlogLab(StageLab):
                 "changes": {
                     "bootstrapServers": self.servers,
                     "topic": {"name": self.topic, "partitions": 3, "replicationFactor": 1},
-                    "progressTopic": {"name": f"{self.name}-progress", "replicationFactor": 1},
+                    "progressTopic": {"name": self.progress_topic, "replicationFactor": 1},
                 },
                 **parts,
             }

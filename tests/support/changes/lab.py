@@ -163,6 +163,10 @@ class StageLab:
         return f"{self.name}-topic"
 
     @property
+    def progress_topic(self) -> str:
+        return f"{self.name}-progress"
+
+    @property
     def stage(self) -> str:
         """Its identity and name in the progress topic."""
         return f"{self.name}/changes"
@@ -219,18 +223,18 @@ class StageLab:
     def progress(self) -> tuple[int, int]:
         """Where the transaction is, and the index in it, as the progress topic says."""
         key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
-        place, index, *_ = progress_truth(self.servers, f"{self.name}-progress")[key]["pos"]
+        place, index, *_ = progress_truth(self.servers, self.progress_topic)[key]["pos"]
         return self.at_server(place), index
 
     def position(self) -> Any:
         """Of the stage, as the progress topic says."""
         key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
-        return from_record(progress_truth(self.servers, f"{self.name}-progress")[key]["pos"])
+        return from_record(progress_truth(self.servers, self.progress_topic)[key]["pos"])
 
     def stream_start(self) -> int:
         """Where the stream began behind the snapshot that was completed, as the progress topic says."""
         key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0".encode()
-        for record in read_committed(self.servers, f"{self.name}-progress"):
+        for record in read_committed(self.servers, self.progress_topic):
             if record.key == key and "snapshot" not in record.document:
                 return lsn_of(record.document["pos"][0])
         raise AssertionError("no snapshot is complete")
@@ -238,7 +242,7 @@ class StageLab:
     def left(self) -> dict[str, Any] | None:
         """Of an incremental snapshot, as the progress topic says."""
         key = f"sinkpipeline/v1/{self.stage}/p/{self.kind}/0"
-        told = progress_truth(self.servers, f"{self.name}-progress")[key].get("incremental")
+        told = progress_truth(self.servers, self.progress_topic)[key].get("incremental")
         return None if told is None else dict(told)
 
     def rows_read(self) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from servers.binlog_server import SUPERUSER, BinlogServer
 from servers.local_process import HOST
 from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.changes.lab import Killed
 from support.waiting import wait_until
 
+FIRST_FREE: Final = 100
+"""GTIDs from here on are nobody's."""
 SETTINGS: Final[dict[str, dict[str, str]]] = {
     "mysql": {"log-replica-updates": "ON"},
     # Newer ones remove no file before a replica was connected.
@@ -70,6 +74,28 @@ class Transaction:
     statements: Sequence[str]
     domain: int = 0
     """Of MariaDB."""
+    server: int = 1
+    """Likewise, who has committed it."""
+
+
+class CutAt:
+    """Ends a life in this process at its first commit that has changes."""
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "committed" and event["rows"]:
+            raise Killed
+
+
+def inserting(lab: BinlogLab, number: int, domain: int = 0, server: int = 1) -> Transaction:
+    """As if the first server had committed it."""
+    first = 1000 * number + 500_000 * domain
+    values = ", ".join(f"({first + each}, 'x')" for each in range(3))
+    return Transaction(FIRST_FREE + number, [f"INSERT INTO {lab.name}.orders VALUES {values}"], domain, server)
+
+
+def rows_of(*numbers: int, domain: int = 0) -> Counter[int]:
+    """What `TwoServers.ids` is where these are in the topic."""
+    return Counter(1000 * number + 500_000 * domain + each for number in numbers for each in range(3))
 
 
 @dataclass
@@ -91,9 +117,37 @@ class TwoServers:
         if server.kind == "mysql":
             before, behind = [f"SET gtid_next = '{self._uuid}:{number}'"], ["SET gtid_next = 'AUTOMATIC'"]
         else:
-            before, behind = [f"SET gtid_domain_id = {domain}, server_id = 1, gtid_seq_no = {number}"], []
+            writer = transaction.server
+            before, behind = [f"SET gtid_domain_id = {domain}, server_id = {writer}, gtid_seq_no = {number}"], []
         with server.connected(None) as session, session.cursor() as cursor:
             for each in (*before, "BEGIN", *transaction.statements, "COMMIT", *behind):
+                cursor.execute(each)
+
+    def give_rows(self, to: BinlogServer, *numbers: int) -> None:
+        """Transactions of these numbers, with three rows each."""
+        for number in numbers:
+            self.give(to, inserting(self.lab, number))
+
+    def ids(self) -> Counter[int]:
+        """How often each row is in the topic."""
+        return Counter(int(dict(each.told.row)["id"]) for each in self.lab.found())
+
+    def copy(self, source: BinlogServer, to: BinlogServer) -> None:
+        """Makes it anew, of what a source has, as clones and backups do: without a word of that in its log."""
+        with source.connected(self.lab.name) as session, session.cursor() as cursor:
+            cursor.execute("SELECT id, note FROM orders")
+            rows = list(cursor.fetchall())
+        has = executed(source).replace("\n", "")
+        restored = (
+            ["RESET BINARY LOGS AND GTIDS", f"SET GLOBAL gtid_purged = '{has}'"]
+            if to.kind == "mysql"
+            else ["RESET MASTER", f"SET GLOBAL gtid_slave_pos = '{has}'"]
+        )
+        with to.connected(self.lab.name) as session, session.cursor() as cursor:
+            for each in ("SET sql_log_bin = 0", "DELETE FROM orders"):
+                cursor.execute(each)
+            cursor.executemany("INSERT INTO orders VALUES (%s, %s)", rows)
+            for each in restored:
                 cursor.execute(each)
 
     def take_over(self) -> None:

@@ -38,7 +38,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 T = TypeVar("T")
 
-_WHO_S: Final = 30.0
+_WHO_S: Final = 15.0
 """How often an address is asked who answers there."""
 _ELSEWHERE = ("impossible position", "position > file size")
 """What a server says where its log does not reach so far."""

@@ -80,7 +80,7 @@ class MariadbDialect:
     def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
         """A log that begins with a server that was made of a backup begins behind what that had."""
         known = MariadbGtids.parse(str(executed))
-        wanted = set(known.domains - MariadbGtids.parse(str(self.previous(wire, file))).domains)
+        wanted = set(self._state(wire).domains - MariadbGtids.parse(str(self.previous(wire, file))).domains)
         if not wanted:
             return None
         for _, gtid in look.gtids_from(connect, file, has_checksums=has_checksums, beyond=True):
