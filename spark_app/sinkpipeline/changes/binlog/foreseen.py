@@ -72,7 +72,9 @@ def _told(reader: Reader, progress: Progress, facts: Facts) -> list[str]:
         mark = with_added(progress.meta, state, reader, facts).incremental
         behind = reader.seen().behind(at(state))
         return [f"resumes at {state.pos}, {behind} bytes before the server's end", *(reads(mark) if mark else ())]
-    start, _ = first(reader)
+    start, seen = first(reader)
+    # Whether the user may read the log, only its begin tells.
+    reader.seen(seen.end)
     where = "with a snapshot of the tables" if start is None else f"at {start}"
     overlap = "" if wanted.start_from is None else wanted.start_from.overlap
     told = [f"starts for the first time, {where}" + (f"; {overlap}" if overlap else "")]

@@ -174,17 +174,16 @@ class Reader:
             unlogged = dialect.unlogged(self._side)
             found = dialect.previous(self._side, place.file)
             has_checksums = look.has_checksums(self._side)
-            if not look.add_gtids(self.connected, place, found, has_checksums=has_checksums):
+            try:
+                if not look.add_gtids(self.connected, place, found, has_checksums=has_checksums):
+                    return place
+            except SqlFault as fault:
+                # As where some of the file was logged in another gtid_mode.
+                if not fault.is_of_the_log:
+                    raise
                 return place
         found.join(unlogged)
         return place.with_executed(text) if len(text := str(found)) <= MOST_TEXT else place
-
-    def stop_reading(self) -> None:
-        """It can begin anew, elsewhere."""
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
-        self.skipped = self.heard = 0
 
     def begin_of(self, place: BinlogPosition) -> BinlogPosition:
         """Where the transaction begins that another reader names otherwise by a place."""
@@ -237,8 +236,13 @@ class Reader:
 
     def read_to_end(self, start: BinlogPosition) -> Generator[Event, None, None]:
         """Likewise, to the end of the log, and without ending anybody who reads it."""
-        with contextlib.suppress(OutOfEvents):
-            yield from self.read(start, 0, server_id=0)
+        try:
+            with contextlib.suppress(OutOfEvents):
+                yield from self.read(start, 0, server_id=0)
+        finally:
+            if self._wire is not None:
+                self._wire.close()
+            self.skipped = self.heard = 0
 
     def read(self, start: Position, wait_s: float, *, server_id: int | None = None) -> Iterator[Event]:
         """What comes, for ever; changes before `start` are passed over, and counted.
