@@ -81,6 +81,7 @@ def test_in_the_middle_of_a_transaction(servers: TwoServers, index: int, monkeyp
     assert lab.check() == 110
 
 
+@pytest.mark.thorough("another order; the model has it in make test")
 @pytest.mark.parametrize("kind", ["mysql"], indirect=True)
 def test_what_the_new_server_has_in_another_order(apart: TwoServers) -> None:
     """What the topic has already stands behind what it lacks, also for the lives that follow."""
@@ -105,6 +106,7 @@ def test_what_the_new_server_has_in_another_order(apart: TwoServers) -> None:
     assert apart.ids() == rows_of(1, 2, 3, 4, 5, 6, 7)
 
 
+@pytest.mark.thorough("another order; the model has it in make test")
 @pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
 def test_domains_have_an_order_each(apart: TwoServers) -> None:
     lab = apart.lab
@@ -158,6 +160,7 @@ def test_any_order_and_any_cut(apart: TwoServers, monkeypatch: pytest.MonkeyPatc
     assert apart.ids() == rows_of(*has[lab.server is apart.first])
 
 
+@pytest.mark.thorough("another fact that is told")
 def test_a_server_that_lacks_something_is_told_and_may_get_it_yet(apart: TwoServers) -> None:
     lab = apart.lab
     apart.give_rows(apart.first, 1, 2)
