@@ -229,7 +229,11 @@ def test_without_gtids_nobody_takes_over(kafka: LocalKafka, kind: str, tmp_path:
         found.take_over()
         error = found.lab.refusal()
         assert error.reason is Reason.SOURCE_RECREATED
-        assert "gtid_mode = ON" in error.remedy
+        assert "the former server gave none" in error.message
+        execute(other, *(f"SET GLOBAL gtid_mode = {mode}" for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")))
+        error = found.lab.refusal()
+        assert error.reason is Reason.SOURCE_RECREATED
+        assert "SET GLOBAL gtid_mode = 'ON'" in error.remedy
         found.lab.end_stages()
 
 
