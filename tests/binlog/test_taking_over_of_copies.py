@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from servers.binlog_server import SUPERUSER
 from servers.sql_proxy import SqlProxy
+from sinkpipeline.changes import kinds
 from sinkpipeline.changes.binlog import reader, stream
 from sinkpipeline.changes.binlog.wire import Wire
+from sinkpipeline.changes.ports import AnotherServer
 from sinkpipeline.changes.settings import BinlogConnection
 from sinkpipeline.core.changes.positions import BinlogPosition
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -239,6 +242,22 @@ def test_an_address_that_leads_elsewhere_is_noticed(apart: TwoServers, monkeypat
         apart.take_over()
         lab.live(database=through)
     assert apart.ids() == rows_of(1)
+
+
+@MYSQL
+def test_an_address_where_nobody_answers_any_more(apart: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stage reads comes all the same."""
+    monkeypatch.setattr(reader, "_WHO_S", -1.0)
+    with SqlProxy(apart.first.port) as proxy:
+        connection = BinlogConnection(server=proxy.address, user=SUPERUSER)
+        settings = apart.lab.settings(database={"connection": connection}).database
+        with closing(kinds.of(settings).connect(settings)) as found:
+            place = apart.lab.position()
+            proxy.leads_to(1)
+            assert found.look(place).told is not None
+            proxy.leads_to(apart.other.port)
+            with pytest.raises(AnotherServer):
+                found.look(place)
 
 
 @BOTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
@@ -37,6 +38,8 @@ from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 T = TypeVar("T")
+
+_LOG = logging.getLogger("sinkpipeline.changes")
 
 _WHO_S: Final = 15.0
 """How often an address is asked who answers there."""
@@ -103,6 +106,15 @@ class Reader:
                 "nothing: the stage looks whether it has taken over; or name one server, and not an address behind "
                 "which there are several that are read by turns",
             )
+
+    def _check_address(self) -> None:
+        try:
+            self.connected().close()
+        except AnotherServer:
+            raise
+        except SinkPipelineError as error:
+            # As where it takes no more connections: what is read comes all the same, or says why not.
+            _LOG.warning("%s: who answers there could not be asked: %s", self.where, error)
 
     def _asked(self, wire: Wire) -> str:
         with self._told():
@@ -208,7 +220,7 @@ class Reader:
         """How the log stands; now and then also whether the address still leads to this server."""
         if time.monotonic() - self._asked_at > _WHO_S:
             self._asked_at = time.monotonic()
-            self.connected().close()
+            self._check_address()
         with self._told():
             seen = self.dialect.files(self._side, self.where)
             last = seen.end if not isinstance(place, BinlogPosition) else seen.end.shifted(place.shift)
