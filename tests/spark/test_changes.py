@@ -114,6 +114,14 @@ def test_a_change_has_the_values_that_the_database_had(spark: SparkSession) -> N
     assert (emptied.before, emptied.after) == (None, None)
 
 
+def test_a_place_in_a_binary_log_is_ordered_by_file_also_of_a_server_that_has_taken_over(spark: SparkSession) -> None:
+    plan = plan_of(rowless=True)
+    analyse(spark, plan)
+    places = ["db.example-bin.000007:4711", "mysql-bin.000002+5:4711", "bin.1000000:4"]
+    found = seen(spark, plan, *(change(after=ROW, pos=[each, 2_000_000]) for each in places))
+    assert [each.position.lsn for each in found] == [7 << 32 | 4711, 7 << 32 | 4711, 1_000_000 << 32 | 4]
+
+
 def test_what_does_not_fit_is_refused(spark: SparkSession) -> None:
     right = change(after=ROW)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 import zlib
 from typing import Any
@@ -40,6 +41,7 @@ from sinkpipeline.core.changes.positions import (
     noted,
     parse_binlog,
 )
+from sinkpipeline.core.documents import PLACE
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 HERE = "here"
@@ -55,26 +57,35 @@ def parsed(data: bytes, *, checksums: bool = False) -> Any:
     return binlog.parse(data, binlog.head(data), has_checksums=checksums)
 
 
-POSITIONS = st.builds(
-    BinlogPosition,
-    st.integers(0, 2**64 - 1),
-    st.integers(0, 2**50),
-    st.just("mariadb-bin"),
-    st.sampled_from(["", "0-1-7", "0-1-7,1-2-9", noted("0-1-7", 3, 1_795_772_231)]),
-)
+NOTES = ["", "0-1-7", "0-1-7,1-2-9", noted("0-1-7", 3, 1_795_772_231), noted("0-1-7", 3, 17, "0-1-7,1-2-9", "0-1-7")]
+
+
+@st.composite
+def positions(draw: st.DrawFn) -> BinlogPosition:
+    """Also of a server that has taken over, and with a count."""
+    number, offset, shift = draw(st.integers(0, 2**31)), draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, 2**30))
+    index, note = draw(st.integers(0, 2**50)), draw(st.sampled_from(NOTES))
+    place = BinlogPosition(binlog_commit(number, offset), 0, "mariadb-bin").shifted(shift)
+    return place.moved(place.commit, index, note, draw(st.integers(0, 2**40)))
+
+
+POSITIONS = positions()
 
 
 @given(POSITIONS)
 def test_a_position_is_read_back(at: BinlogPosition) -> None:
     found = from_record(at.to_record())
     assert found == at
-    assert (found.note, found.place) == (at.note, at.place)
+    assert isinstance(found, BinlogPosition)
+    assert (found.note, found.place, found.shift, found.inside) == (at.note, at.place, at.shift, at.inside)
+    assert re.fullmatch(PLACE, at.place), "the status may have it"
 
 
 @given(POSITIONS, POSITIONS)
 def test_the_order_of_positions(one: BinlogPosition, other: BinlogPosition) -> None:
     """By file, place and index; the GTID is no part of it."""
-    assert is_earlier(one, other) == ((one.number, one.offset, one.index) < (other.number, other.offset, other.index))
+    files = [each.number + each.shift for each in (one, other)]
+    assert is_earlier(one, other) == ((files[0], one.offset, one.index) < (files[1], other.offset, other.index))
 
 
 def test_positions_of_two_kinds_are_not_compared() -> None:

@@ -27,8 +27,8 @@ MAX_TABLES = 512
 MAX_REASON = 128
 """Characters of a reason: an event takes no more."""
 REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
-PLACE = r"^([0-9A-F]{1,8}/[0-9A-F]{1,8}|[^\x00-\x1f:/]{1,180}\.[0-9]{6,10}:[0-9]{1,10})$"
-"""In PostgreSQL's log, or in a binary log of MariaDB or MySQL."""
+PLACE = r"^([0-9A-F]{1,8}/[0-9A-F]{1,8}|[^\x00-\x1f:/]{1,180}\.[0-9]{6,10}(\+[1-9][0-9]{0,9})?:[0-9]{1,10})$"
+"""In PostgreSQL's log, or in a binary log of MariaDB or MySQL, where `+5` is of a server that has taken over."""
 SLOT = r"^[a-z0-9_]{1,63}$"
 """The name of a replication slot."""
 MAX_TABLE = 256

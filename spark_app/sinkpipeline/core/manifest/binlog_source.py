@@ -85,7 +85,7 @@ class BinlogSource(Part):
     """The changes of tables of a server, read from its binary log into a Kafka topic."""
 
     server: Annotated[str, AfterValidator(_server), SERVER_SCHEMA]
-    """host:port of the server. Another server has other positions: one that takes over is told."""
+    """host:port of the server, or an address that leads to the one that takes writes: GTIDs tell where to go on."""
     auth: BinlogAuth
     """As whom to connect: docs/changes.md has the rights."""
     tables: Annotated[
