@@ -8,7 +8,7 @@ from functools import partial
 
 from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import Reader
-from sinkpipeline.changes.binlog.start import first, going_on, with_added
+from sinkpipeline.changes.binlog.start import first, going_on, moved, with_added
 from sinkpipeline.changes.binlog.wire import SqlFault, refused
 from sinkpipeline.changes.observing import observed
 from sinkpipeline.changes.ports import Foreseen, at
@@ -65,13 +65,15 @@ def _told(reader: Reader, progress: Progress, facts: Facts) -> list[str]:
     wanted = reader.settings
     if progress.exists and progress.meta is not None:
         state = progress.partitions[wanted.partition]
+        before = state
         _, state = going_on(progress.meta, state, reader)
         if state.snapshot is not None:
             anew = f"a start takes {state.snapshot.rows} rows back, and begins it anew in epoch {state.epoch + 1}"
             return [f"the snapshot of the tables is not complete: {anew}"]
         mark = with_added(progress.meta, state, reader, facts).incremental
         behind = reader.seen().behind(at(state))
-        return [f"resumes at {state.pos}, {behind} bytes before the server's end", *(reads(mark) if mark else ())]
+        resumes = f"resumes at {state.pos}, {behind} bytes before the server's end"
+        return [*filter(None, [moved(before, state, reader)]), resumes, *(reads(mark) if mark else ())]
     start, seen = first(reader)
     # Whether the user may read the log, only its begin tells.
     reader.seen(seen.end)

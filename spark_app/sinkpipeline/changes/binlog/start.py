@@ -50,6 +50,8 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
     if progress.exists and progress.meta is not None:
         state = progress.partitions[partition]
         identity, state = going_on(progress.meta, state, reader)
+        if (told := moved(progress.partitions[partition], state, reader)) is not None:
+            _LOG.warning("%s", told)
         try:
             reader.check_tables(facts)
         except SinkPipelineError as error:
@@ -120,7 +122,6 @@ def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> tuple[Iden
     if is_another and state.snapshot is None and known.options == reader.dialect.kind.options:
         seen = reader.seen()
         behind = taken_over(reader, known.server, place, seen, same_tables=_same_tables(meta, reader))
-        _LOG.warning("%s has taken over from server %s: from %s on, at %s", reader.where, known.server, place, behind)
         return seen.identity, replace(state, pos=behind, at=now_ms())
     seen = reader.seen(place)
     if state.snapshot is not None:
@@ -128,6 +129,13 @@ def going_on(meta: Meta, state: PartitionProgress, reader: Reader) -> tuple[Iden
     else:
         check_going_on(known, place, seen, reader.where)
     return seen.identity, state
+
+
+def moved(before: PartitionProgress, state: PartitionProgress, reader: Reader) -> str | None:
+    """That another server has taken over, for people; None where that is not so."""
+    if at(state) == at(before):
+        return None
+    return f"{reader.where} has taken over, behind {at(before)} of the former server, at {at(state)}"
 
 
 def _same_tables(meta: Meta, reader: Reader) -> bool:
