@@ -63,6 +63,9 @@ _OPTIONS = (
 _STARTED_S = 30.0
 _STOPPED_S = 20.0
 
+_COLLECTED_S = 90.0
+"""The garbage collector looks every 30 s for kinds that are new to it, and collects nothing meanwhile."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -552,7 +555,9 @@ class OperatorLab:
         return self.status(name)
 
     def until_phase(self, name: str, phase: str) -> Object:
-        return self.until_status(name, lambda status: status.get("phase") == phase, f"its phase is {phase}")
+        """Pods of what is deleted are the control plane's to remove, which may take its next look at what there is."""
+        condition, what = (lambda status: status.get("phase") == phase), f"its phase is {phase}"
+        return self.until_status(name, condition, what, _COLLECTED_S)
 
     def until_started(self, name: str, count: int) -> Started:
         """That many drivers were started, and no more yet."""
