@@ -138,17 +138,13 @@ class TwoServers:
             cursor.execute("SELECT id, note FROM orders")
             rows = list(cursor.fetchall())
         has = executed(source).replace("\n", "")
-        restored = (
-            ["RESET BINARY LOGS AND GTIDS", f"SET GLOBAL gtid_purged = '{has}'"]
-            if to.kind == "mysql"
-            else ["RESET MASTER", f"SET GLOBAL gtid_slave_pos = '{has}'"]
-        )
+        place = "gtid_purged" if to.kind == "mysql" else "gtid_slave_pos"
         with to.connected(self.lab.name) as session, session.cursor() as cursor:
             for each in ("SET sql_log_bin = 0", "DELETE FROM orders"):
                 cursor.execute(each)
             cursor.executemany("INSERT INTO orders VALUES (%s, %s)", rows)
-            for each in restored:
-                cursor.execute(each)
+        to.told("RESET BINARY LOGS AND GTIDS", "RESET MASTER")
+        execute(to, f"SET GLOBAL {place} = '{has}'")
 
     def take_over(self) -> None:
         """From here on the stage is sent to the other server, which has all from its beginning."""
