@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -379,12 +379,62 @@ LABELS = [
 SNAPSHOT_LABELS = [*LABELS, "copy", "copy", "commit", "enter", "drop", "offsets"]
 
 
-class Script:
+class Troubles:
+    """What can be done to stages, whatever they read."""
+
+    def __init__(
+        self, world: ChangesWorld, draw: Callable[[st.SearchStrategy[Any]], Any], labels: Sequence[str]
+    ) -> None:
+        """`labels`: of the calls at which something is done to them; a label that is there twice is drawn as often."""
+        self._world = world
+        self._draw = draw
+        self._labels = labels
+
+    def _go_on(self) -> None:
+        seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))
+        self._world.run(seconds=seconds, steps=self._draw(st.sampled_from([5, 60, 400])))
+
+    def _to(self) -> Thread | None:
+        label, nth = self._draw(st.sampled_from(self._labels)), self._draw(st.integers(1, 3))
+        return self._world.scheduler.run_to(lambda thread: thread.label == label, nth=nth)
+
+    def _trouble(self) -> None:
+        thread = self._to()
+        if thread is not None:
+            self._world.scheduler.step(thread, self._draw(st.sampled_from(FATES)))
+
+    def _kill(self) -> None:
+        thread = self._to()
+        if thread is not None:
+            self._world.scheduler.kill(thread.process)
+        if not self._world.alive():
+            self._world.start()
+
+    def _rival(self) -> None:
+        if len(self._world.alive()) < 3:
+            self._world.start()
+
+    def _frozen(self) -> None:
+        """Another driver begins while one is frozen."""
+        thread = self._to()
+        if thread is not None and len(self._world.alive()) < 3:
+            thread.held = True
+            self._world.start()
+
+    def _thaw(self) -> None:
+        for thread in self._world.scheduler.held():
+            self._world.scheduler.go_alone(thread, steps=self._draw(st.sampled_from([1, 5, 50])))
+
+    def _late(self) -> None:
+        if self._world.scheduler.late:
+            self._world.scheduler.deliver(0)
+
+
+class Script(Troubles):
     """What Hypothesis lets happen in one world."""
 
     def __init__(self, world: ChangesWorld, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
-        self._world = world
-        self._draw = draw
+        super().__init__(world, draw, SNAPSHOT_LABELS if world.has_snapshot else LABELS)
 
     def play(self, steps: int) -> None:
         world = self._world
@@ -442,46 +492,6 @@ class Script:
             self._world.scheduler.run_to(lambda thread: thread.label == "copy", nth=self._draw(st.integers(1, 4)))
             self._world.scheduler.run_to(lambda thread: thread.label == "receive")
         self._world.server.truncate()
-
-    def _go_on(self) -> None:
-        seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))
-        self._world.run(seconds=seconds, steps=self._draw(st.sampled_from([5, 60, 400])))
-
-    def _to(self) -> Thread | None:
-        labels = SNAPSHOT_LABELS if self._world.has_snapshot else LABELS
-        label, nth = self._draw(st.sampled_from(labels)), self._draw(st.integers(1, 3))
-        return self._world.scheduler.run_to(lambda thread: thread.label == label, nth=nth)
-
-    def _trouble(self) -> None:
-        thread = self._to()
-        if thread is not None:
-            self._world.scheduler.step(thread, self._draw(st.sampled_from(FATES)))
-
-    def _kill(self) -> None:
-        thread = self._to()
-        if thread is not None:
-            self._world.scheduler.kill(thread.process)
-        if not self._world.alive():
-            self._world.start()
-
-    def _rival(self) -> None:
-        if len(self._world.alive()) < 3:
-            self._world.start()
-
-    def _frozen(self) -> None:
-        """Another driver begins while one is frozen."""
-        thread = self._to()
-        if thread is not None and len(self._world.alive()) < 3:
-            thread.held = True
-            self._world.start()
-
-    def _thaw(self) -> None:
-        for thread in self._world.scheduler.held():
-            self._world.scheduler.go_alone(thread, steps=self._draw(st.sampled_from([1, 5, 50])))
-
-    def _late(self) -> None:
-        if self._world.scheduler.late:
-            self._world.scheduler.deliver(0)
 
     def _fail_over(self) -> None:
         server = self._world.server

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import run_state_machine_as_test
 
 from model.rules import Calm
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 LONGER = float(os.environ.get("MODEL_LONGER", "1"))
 """By what factor more runs are tried than `make test` does: new ones, unless that is 1."""
@@ -43,6 +47,33 @@ def explore(machine: type[Calm], runs: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def explore_plays(
+    play: Callable[[Draw], None],
+    runs: int,
+    phases: tuple[Phase, ...] = tuple(Phase),
+    *,
+    with_seed: int | None = None,
+) -> None:
+    """Tries the same runs of what draws each step itself every time, unless MODEL_LONGER says otherwise."""
+
+    @settings(
+        max_examples=int(runs * LONGER),
+        deadline=None,
+        derandomize=LONGER == 1 and with_seed is None,
+        database=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        play(data.draw)
+
+    if with_seed is not None:
+        run = seed(with_seed)(run)
+    run()
 
 
 @_the_same_runs()

@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from model import binlogs
 from model.binlogs import SCHEMA, TABLE, Machine, Network, Wire
-from model.changes import FATES, PROGRESS, TOPIC, ChangesWorld
+from model.changes import PROGRESS, TOPIC, ChangesWorld, Troubles
 from model.judge import Violation
-from model.scheduler import Thread
 from sinkpipeline.changes.settings import AnyDatabase, BinlogConnection, BinlogSettings
 from sinkpipeline.core.errors import Reason
 
@@ -160,12 +159,13 @@ def _place(pos: list[Any]) -> tuple[int, int]:
     return sum(map(int, file.rsplit(".", 1)[1].split("+"))) << 32 | int(offset), pos[1]
 
 
-class Script:
+class Script(Troubles):
     """What Hypothesis lets happen."""
 
+    _world: BinlogWorld
+
     def __init__(self, world: BinlogWorld, draw: Callable[[st.SearchStrategy[Any]], Any], *, has_other: bool) -> None:
-        self._world = world
-        self._draw = draw
+        super().__init__(world, draw, _LABELS)
         self._has_other = has_other
 
     def play(self, steps: int) -> None:
@@ -292,45 +292,6 @@ class Script:
             self._has_others(machine, before)
             world.network.current = machine
             before.end_connections()
-
-    def _go_on(self) -> None:
-        seconds = self._draw(st.sampled_from([0.3, 3.0, 30.0]))
-        self._world.run(seconds=seconds, steps=self._draw(st.sampled_from([5, 60, 400])))
-
-    def _to(self) -> Thread | None:
-        label, nth = self._draw(st.sampled_from(_LABELS)), self._draw(st.integers(1, 3))
-        return self._world.scheduler.run_to(lambda thread: thread.label == label, nth=nth)
-
-    def _trouble(self) -> None:
-        thread = self._to()
-        if thread is not None:
-            self._world.scheduler.step(thread, self._draw(st.sampled_from(FATES)))
-
-    def _kill(self) -> None:
-        thread = self._to()
-        if thread is not None:
-            self._world.scheduler.kill(thread.process)
-        if not self._world.alive():
-            self._world.start()
-
-    def _rival(self) -> None:
-        if len(self._world.alive()) < 3:
-            self._world.start()
-
-    def _frozen(self) -> None:
-        """Another driver begins while one is frozen."""
-        thread = self._to()
-        if thread is not None and len(self._world.alive()) < 3:
-            thread.held = True
-            self._world.start()
-
-    def _thaw(self) -> None:
-        for thread in self._world.scheduler.held():
-            self._world.scheduler.go_alone(thread, steps=self._draw(st.sampled_from([1, 5, 50])))
-
-    def _late(self) -> None:
-        if self._world.scheduler.late:
-            self._world.scheduler.deliver(0)
 
 
 def play(draw: Callable[[st.SearchStrategy[Any]], Any], steps: int = 12, *, of: str = "takeover") -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import Phase
 
-from model.exploring import LONGER
+from model.exploring import LONGER, explore_plays
 from model.judge import Violation
 from model.taking_over import play
 from sinkpipeline.changes.binlog import taking_over as looking
@@ -33,24 +33,8 @@ Patch = contextlib.AbstractContextManager[Any]
 def explore(
     runs: int, phases: tuple[Phase, ...] = tuple(Phase), *, of: str = "takeover", with_seed: int | None = None
 ) -> None:
-    """Tries the same runs every time, unless MODEL_LONGER says otherwise."""
-
-    @settings(
-        max_examples=int(runs * LONGER),
-        deadline=None,
-        derandomize=LONGER == 1 and with_seed is None,
-        database=None,
-        phases=phases,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.data())
-    def run(data: st.DataObject) -> None:
-        play(data.draw, of=of)
-
-    if with_seed is not None:
-        run = seed(with_seed)(run)
-    run()
+    """In the world of this name."""
+    explore_plays(partial(play, of=of), runs, phases, with_seed=with_seed)
 
 
 @pytest.mark.parametrize("runs", [30, pytest.param(500, marks=pytest.mark.thorough("more of the same runs"))])

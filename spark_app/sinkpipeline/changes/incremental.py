@@ -159,10 +159,8 @@ class Incremental:
             return self._next(self.left, reached, nth, _WAIT_S if is_idle else 0)
         except Reshaped:
             self._forget()
-        except AnotherServer:
-            raise
         except SinkPipelineError as trouble:
-            if trouble.reason in _NOT_OF_THE_SOURCE:
+            if isinstance(trouble, AnotherServer) or trouble.reason in _NOT_OF_THE_SOURCE:
                 raise
             # Whatever it is: the stream goes on, and it is told.
             self._put_off(trouble)

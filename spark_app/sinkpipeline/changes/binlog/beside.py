@@ -14,7 +14,7 @@ from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import name_of
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.changes.cancellation import Cancellation
-from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, AnotherServer, Batch, TableAway
+from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch, TableAway
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
 from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
 from sinkpipeline.core.changes.pgoutput import Values
@@ -111,12 +111,7 @@ class TableExport:
         self._cancellation.add(wire.cancel)
         if self.server and (found := look.server(wire, self._kind)) != self.server:
             wire.close()
-            raise AnotherServer(
-                Reason.SOURCE_UNREACHABLE,
-                f"{self._where} is another server than a moment ago: {self._kind.identified_by} was {self.server}, is "
-                f"{found}",
-                "nothing: the stage looks whether it has taken over",
-            )
+            raise look.another_server(self._kind, self._where, self.server, found)
         return wire
 
     @contextlib.contextmanager

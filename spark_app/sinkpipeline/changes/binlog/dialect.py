@@ -42,10 +42,10 @@ class Dialect(Protocol):
     def lacks(self, wire: Wire, executed: Gtids) -> str | None:
         """Which of these the server has never had, for people; None: none."""
 
-    def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
+    def missing(self, wire: Wire, connect: Connect, begin: BinlogPosition, executed: Gtids) -> str | None:
         """What of it nobody can read any more, and is not among these, for people; None: nothing.
 
-        `file`: of its log, before which there is nothing else than these.
+        `begin`: of a file of its log, before which there is nothing else than these.
         """
 
     def ahead(self, wire: Wire, previous: Gtids, executed: Gtids) -> Gtids:

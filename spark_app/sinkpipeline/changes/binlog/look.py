@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from sinkpipeline.changes.binlog.charsets import decode_of
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
+from sinkpipeline.changes.ports import AnotherServer
 from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_beginning import Facts, quoted, quoted_name
 from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Head, Rotate
@@ -18,14 +19,15 @@ from sinkpipeline.core.changes.binlog_values import Decode
 from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
-from sinkpipeline.core.changes.positions import BinlogPosition
+from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
+from sinkpipeline.core.errors import Reason
 
 Connect = Callable[[], Wire]
 """Makes another connection to the same server, for whoever closes it."""
 
 _BETWEEN: Final = frozenset({3, 4, 35, 160, 161, 163, 164})
 """Events that no transaction has in it: a file ends, or begins."""
-_OF_GTIDS: Final = GTIDS | {binlog.FORMAT, binlog.ROTATE, binlog.MARIADB_GTID}
+_OF_TRANSACTIONS: Final = GTIDS | {binlog.FORMAT, binlog.ROTATE, binlog.MARIADB_GTID}
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image',"
     " 'binlog_row_metadata', 'binlog_row_value_options', 'sync_binlog', 'log_slave_updates', 'log_replica_updates',"
@@ -218,43 +220,69 @@ def found_at(connect: Connect, place: BinlogPosition, *, has_checksums: bool) ->
         return None
 
 
-def add_gtids(connect: Connect, place: BinlogPosition, found: Gtids, *, has_checksums: bool) -> bool:
-    """Adds the GTIDs of the file of a place that stand before it; false where a transaction there has none.
+def transactions(
+    connect: Connect, place: BinlogPosition, *, has_checksums: bool
+) -> Iterator[tuple[BinlogPosition, Head, Gtid]]:
+    """What begins behind a place, to the end of the log: where, and the head of its first event, and that.
 
     Raises:
         SqlFault
         SinkPipelineError: SourceUnreachable.
         NotUnderstood
     """
-    for head, gtid in gtids_from(connect, place.file, has_checksums=has_checksums):
-        if head.start >= place.offset:
-            break
-        if gtid is None:
-            return False
-        found.add(gtid)
-    return True
-
-
-def gtids_from(
-    connect: Connect, file: str, *, has_checksums: bool, beyond: bool = False
-) -> Iterator[tuple[Head, str | None]]:
-    """What begins in a file, and in those behind it with `beyond`: the head of each first event, and the GTID."""
+    number = place.number
     with contextlib.closing(connect()) as wire, contextlib.suppress(OutOfEvents):
-        wire.dump(file, binlog.BEGIN)
+        wire.dump(place.file, place.offset)
         while True:
             data = wire.receive()
             head = binlog.head(data)
-            if head.kind not in _OF_GTIDS:
+            if head.kind not in _OF_TRANSACTIONS:
                 continue
             match binlog.parse(data, head, has_checksums=has_checksums):
                 case Format(of_file):
                     has_checksums = of_file
-                case Rotate(following) if following != file and not beyond:
-                    return
-                case Gtid(gtid) if head.is_in_log:
-                    yield head, gtid
+                case Rotate(file):
+                    number = parse_binlog(f"{file}:0").number
+                case Gtid() as said if head.is_in_log:
+                    yield place.moved(place.commit_at(number, head.start)), head, said
                 case _:
                     pass
+
+
+def begin_of_file(place: BinlogPosition) -> BinlogPosition:
+    """Where the first event is of the file of a place."""
+    return place.moved(place.commit_at(place.number, binlog.BEGIN))
+
+
+def add_gtids(connect: Connect, place: BinlogPosition, found: Gtids, *, has_checksums: bool) -> bool:
+    """Adds the GTIDs of the file of a place that stand before it; false where a transaction there has none.
+
+    Raises:
+        as `transactions`.
+    """
+    for at, _, said in transactions(connect, begin_of_file(place), has_checksums=has_checksums):
+        if at.commit >= place.commit:
+            break
+        if said.gtid is None:
+            return False
+        found.add(said.gtid)
+    return True
+
+
+def before_file(wire: Wire, file: str, kind: str) -> str:
+    """What the event of a kind says with which a file begins, as its server prints it."""
+    [told] = [row[5] for row in wire.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (file,)) if row[2] == kind]
+    return str(told)
+
+
+def another_server(kind: BinlogKind, where: str, before: str, now: str) -> AnotherServer:
+    """Who answers is not who has answered before."""
+    return AnotherServer(
+        Reason.SOURCE_UNREACHABLE,
+        f"{where} is another server than a moment ago: {kind.identified_by} was {before}, is {now}",
+        "nothing: the stage looks whether it has taken over; or name one server, and not an address behind which there "
+        "are several that are read by turns",
+    )
 
 
 def clock(wire: Wire, commit: int) -> End:

@@ -99,13 +99,7 @@ class Reader:
             SinkPipelineError: SourceUnreachable.
         """
         if server != self.server:
-            called = self.dialect.kind.identified_by
-            raise AnotherServer(
-                Reason.SOURCE_UNREACHABLE,
-                f"{self.where} is another server than a moment ago: {called} was {self.server}, is {server}",
-                "nothing: the stage looks whether it has taken over; or name one server, and not an address behind "
-                "which there are several that are read by turns",
-            )
+            raise look.another_server(self.dialect.kind, self.where, self.server, server)
 
     def _check_address(self) -> None:
         try:

@@ -168,7 +168,8 @@ class Stream:
         ahead = "" if self._ahead is None or self._ahead.is_empty else str(self._ahead)
         executed = "" if self._executed is None else str(self._executed)
         if len(executed) > MOST_TEXT and not ahead:
-            executed = ""
+            # It is not spelled again for each transaction.
+            self._executed, executed = None, ""
         return noted(gtids, self._number, self._born, executed, ahead)
 
     def _logged(self, head: Head, said: LogEvent) -> Iterator[Event]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 
-from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.dialect import Dialect
 from sinkpipeline.changes.binlog.reader import Reader
 from sinkpipeline.changes.binlog.wire import Wire
 from sinkpipeline.changes.ports import Begun
 from sinkpipeline.core.changes import taking_over
-from sinkpipeline.core.changes.binlog_beginning import LogFile, Seen
+from sinkpipeline.core.changes.binlog import BEGIN
+from sinkpipeline.core.changes.binlog_beginning import Seen
 from sinkpipeline.core.changes.gtids import Gtids
-from sinkpipeline.core.changes.positions import BinlogPosition, binlog_file
+from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit
 
 
 def taken_over(reader: Reader, before: str, place: BinlogPosition, seen: Seen, *, same_tables: bool) -> BinlogPosition:
@@ -45,35 +44,28 @@ def taken_over(reader: Reader, before: str, place: BinlogPosition, seen: Seen, *
     missing = reader.ask(lambda dialect, wire: dialect.lacks(wire, needed))
     if missing is not None:
         raise taking_over.lacking(place, missing, where)
-    number, previous = _file(reader, place, seen.identity.log, seen.files, executed)
+    number, previous = reader.ask(lambda dialect, wire: _file(dialect, wire, reader, place, seen, executed))
     ahead = reader.ask(lambda dialect, wire: dialect.ahead(wire, previous, executed))
     begin = taking_over.begin_of(place, seen.identity.log, number, executed, ahead)
     return begin if begun is None else _inside(reader, place, begin)
 
 
 def _file(
-    reader: Reader, place: BinlogPosition, log: str, files: Sequence[LogFile], executed: Gtids
+    dialect: Dialect, wire: Wire, reader: Reader, place: BinlogPosition, seen: Seen, executed: Gtids
 ) -> tuple[int, Gtids]:
     """The newest file before which there is nothing that the topic lacks; and what is before it in the log."""
     more: str | None = None
-    for each in reversed(files):
-        file = binlog_file(log, each.number)
-        previous = reader.ask(lambda dialect, wire, file=file: dialect.previous(wire, file))  # type: ignore[misc]
+    for each in reversed(seen.files):
+        begin = BinlogPosition(binlog_commit(each.number, BEGIN), 0, seen.identity.log)
+        previous = dialect.previous(wire, begin.file)
         lacking = executed.lacks(previous)
-        more = str(lacking)
         if lacking.is_empty:
-            more = _missing(reader, file, executed)
+            more = dialect.missing(wire, reader.connected, begin, executed)
             if more is None:
                 return each.number, previous
             break
+        more = str(lacking)
     raise taking_over.removed(place, more or "what the topic lacks", reader.where)
-
-
-def _missing(reader: Reader, file: str, executed: Gtids) -> str | None:
-    def asked(dialect: Dialect, wire: Wire) -> str | None:
-        return dialect.missing(wire, reader.connected, file, executed, has_checksums=look.has_checksums(wire))
-
-    return reader.ask(asked)
 
 
 def _inside(reader: Reader, place: BinlogPosition, begin: BinlogPosition) -> BinlogPosition:

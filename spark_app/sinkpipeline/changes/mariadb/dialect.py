@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.look import Connect
-from sinkpipeline.changes.binlog.wire import OutOfEvents, Wire
-from sinkpipeline.core.changes import binlog
+from sinkpipeline.changes.binlog.wire import Wire
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
-from sinkpipeline.core.changes.binlog_events import Format, Gtid, Rotate
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, BinlogKind
 from sinkpipeline.core.changes.gtids import ANYBODY, Gtids, MariadbGtids, domain_of
-from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, parse_binlog
+from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _PLACE: Final = "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
@@ -35,7 +32,7 @@ class MariadbDialect:
         return look.facts(wire, self.kind, tables, told=told, status=status, is_replica=is_replica)
 
     def files(self, wire: Wire, where: str) -> Seen:
-        [(server,)] = wire.rows("SELECT @@global.server_id")
+        server = look.server(wire, self.kind)
         log, found = files_of([(row[0], row[1]) for row in wire.rows("SHOW BINARY LOGS")], where)
         identity = Identity(server=server, log=log, options=self.kind.options)
         return Seen(kind=self.kind, identity=identity, files=found)
@@ -54,9 +51,7 @@ class MariadbDialect:
         return replace(found, born=at_place.born)
 
     def previous(self, wire: Wire, file: str) -> Gtids:
-        rows = wire.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (file,))
-        [told] = [row[5] for row in rows if row[2] == "Gtid_list"]
-        return MariadbGtids.parse(told)
+        return MariadbGtids.parse(look.before_file(wire, file, "Gtid_list"))
 
     def unlogged(self, wire: Wire) -> Gtids:
         """Of a server that was made of a backup: all up to where it has begun, which its log has never had."""
@@ -77,18 +72,18 @@ class MariadbDialect:
         }
         return str(MariadbGtids(missing)) if missing else None
 
-    def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
+    def missing(self, wire: Wire, connect: Connect, begin: BinlogPosition, executed: Gtids) -> str | None:
         """A log that begins with a server that was made of a backup begins behind what that had."""
         known = MariadbGtids.parse(str(executed))
-        wanted = set(self._state(wire).domains - MariadbGtids.parse(str(self.previous(wire, file))).domains)
+        wanted = set(self._state(wire).domains - MariadbGtids.parse(str(self.previous(wire, begin.file))).domains)
         if not wanted:
             return None
-        for _, gtid in look.gtids_from(connect, file, has_checksums=has_checksums, beyond=True):
-            domain, number = domain_of(str(gtid))
+        for _, _, said in look.transactions(connect, begin, has_checksums=look.has_checksums(wire)):
+            domain, number = domain_of(str(said.gtid))
             if domain in wanted:
                 newest = known.newest_of(domain) or 0
                 if number > newest + 1:
-                    return f"what is between {newest} and {gtid}"
+                    return f"what is between {newest} and {said.gtid}"
                 wanted.discard(domain)
             if not wanted:
                 break
@@ -144,23 +139,11 @@ class MariadbDialect:
         """Whether an XA transaction was prepared between two places of the log."""
         if begin.commit >= end.commit:
             return False
-        has_checksums = look.has_checksums(wire)
-        with contextlib.closing(connect()) as reading, contextlib.suppress(OutOfEvents):
-            reading.dump(begin.file, begin.offset)
-            number = begin.number
-            while True:
-                data = reading.receive()
-                head = binlog.head(data)
-                said = binlog.parse(data, head, has_checksums=has_checksums)
-                if isinstance(said, Format):
-                    has_checksums = said.has_checksums
-                elif isinstance(said, Rotate):
-                    number = parse_binlog(f"{said.file}:0").number
-                elif isinstance(said, Gtid) and head.is_in_log:
-                    if binlog_commit(number, head.start) >= end.commit:
-                        return False
-                    if said.is_prepared:
-                        return True
+        for at, _, said in look.transactions(connect, begin, has_checksums=look.has_checksums(wire)):
+            if at.commit >= end.commit:
+                break
+            if said.is_prepared:
+                return True
         return False
 
 

@@ -14,16 +14,15 @@ from typing import Any, Final
 
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.look import Connect
-from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
-from sinkpipeline.core.changes.binlog import BEGIN, head
+from sinkpipeline.changes.binlog.wire import SqlFault, Wire
+from sinkpipeline.core.changes.binlog import BEGIN
 from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
 from sinkpipeline.core.changes.binlog_events import Gtid, Query
 from sinkpipeline.core.changes.binlog_grants import may_lock
 from sinkpipeline.core.changes.binlog_kinds import MYSQL, BinlogKind
-from sinkpipeline.core.changes.binlog_mysql import GTIDS
 from sinkpipeline.core.changes.gtids import Gtids, MysqlGtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
-from sinkpipeline.core.changes.positions import BinlogPosition, binlog_commit, binlog_file, noted, parse_binlog
+from sinkpipeline.core.changes.positions import BinlogPosition, binlog_file, noted, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 LOCK_S: Final = 5
@@ -49,7 +48,7 @@ class MysqlDialect:
         return replace(found, unlockable=frozenset(each for each in tables if not may_lock(grants, each)))
 
     def files(self, wire: Wire, where: str) -> Seen:
-        [(server,)] = wire.rows("SELECT @@global.server_uuid")
+        server = look.server(wire, self.kind)
         sizes = {row[0]: row[1] for row in wire.rows("SHOW BINARY LOGS")}
         # The size of a file that is encrypted has more in it than places of it.
         sizes |= {row[0]: row[1] for row in _status(wire)}
@@ -68,9 +67,7 @@ class MysqlDialect:
         return _judged(connect, found, place, has_checksums=has_checksums)
 
     def previous(self, wire: Wire, file: str) -> Gtids:
-        rows = wire.rows("SHOW BINLOG EVENTS IN %s LIMIT 4", (file,))
-        [told] = [row[5] for row in rows if row[2] == "Previous_gtids"]
-        return MysqlGtids.parse(told)
+        return MysqlGtids.parse(look.before_file(wire, file, "Previous_gtids"))
 
     def unlogged(self, wire: Wire) -> Gtids:
         """As of a clone, of a backup, or from a time without log_replica_updates: no file names these."""
@@ -82,16 +79,13 @@ class MysqlDialect:
         missing = MysqlGtids.parse(told).lacks(MysqlGtids.parse(str(executed)))
         return None if missing.is_empty else str(missing)
 
-    def missing(self, wire: Wire, connect: Connect, file: str, executed: Gtids, *, has_checksums: bool) -> str | None:
-        _ = connect, file, has_checksums
-        [(told,)] = wire.rows("SELECT @@global.gtid_purged")
-        missing = MysqlGtids.parse(str(executed)).lacks(MysqlGtids.parse(told))
+    def missing(self, wire: Wire, connect: Connect, begin: BinlogPosition, executed: Gtids) -> str | None:
+        _ = connect, begin
+        missing = executed.lacks(self.unlogged(wire))
         return None if missing.is_empty else str(missing)
 
     def ahead(self, wire: Wire, previous: Gtids, executed: Gtids) -> Gtids:
-        [(told,)] = wire.rows("SELECT @@global.gtid_purged")
-        logged = MysqlGtids.parse(told).lacks(MysqlGtids.parse(str(executed)))
-        return MysqlGtids.parse(str(previous)).lacks(logged)
+        return previous.lacks(self.unlogged(wire).lacks(executed))
 
     def gives_gtids(self, wire: Wire) -> bool:
         [(mode,)] = wire.rows("SELECT @@global.gtid_mode")
@@ -103,7 +97,7 @@ class MysqlDialect:
         try:
             with contextlib.closing(connect()) as asking:
                 event = look.at_place(asking, place.file, place.offset, has_checksums=has_checksums).event
-            return _gtid_before(connect, place) if isinstance(event, Query) else place
+            return _gtid_before(connect, place, has_checksums=has_checksums) if isinstance(event, Query) else place
         except (NotUnderstood, SqlFault):
             # Whoever looks at the place says what is wrong with it.
             return place
@@ -151,15 +145,14 @@ def _status(wire: Wire) -> list[tuple[Any, ...]]:
     return _either(wire, "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 
 
-def _gtid_before(connect: Connect, place: BinlogPosition) -> BinlogPosition:
+def _gtid_before(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> BinlogPosition:
     """Where the GTID event stands that ends at a place; that place where none does."""
-    with contextlib.closing(connect()) as wire, contextlib.suppress(OutOfEvents):
-        wire.dump(place.file, BEGIN)
-        while True:
-            found = head(wire.receive())
-            if found.is_in_log and found.end >= place.offset:
-                is_it = found.end == place.offset and found.kind in GTIDS
-                return place.moved(binlog_commit(place.number, found.start)) if is_it else place
+    begin = look.begin_of_file(place)
+    for at, head, _ in look.transactions(connect, begin, has_checksums=has_checksums):
+        if at.commit >= place.commit:
+            break
+        if head.end == place.offset:
+            return at
     return place
 
 
