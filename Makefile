@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install control-plane servers helm nats-old redis-old prometheus postgresql mariadb mysql debezium dashboard dashboard-picture crds manifests format lock clean
-.PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-newer-databases test-msk costs soak chaos hunt hunt-operator demo
+.PHONY: check lint collected test test-rest test-long test-all test-spark-4.0 test-newer-databases test-msk costs soak chaos hunt hunt-operator seeds demo
 .PHONY: cluster cluster-down e2e e2e-if-possible
 .PHONY: bench bench-start bench-throughput bench-drains bench-latency bench-sinks bench-top-rate bench-resume bench-moves bench-dead-letters bench-slow-clock bench-formats bench-new-schemas bench-tables bench-cells bench-snapshot bench-changes bench-operator
 
@@ -153,6 +153,9 @@ chaos: install helm ## Break a real node in every way, for ten minutes or longer
 
 hunt: install ## Look for a run of the model that breaks the protocol, with new seeds, for as long as one likes
 	PYTHONPATH=dev:tests $(RUN) -m model.hunt $(HUNT)
+
+seeds: install ## Seeds that find the model's mutations soon, where one is missing or finds its mutation no more: tests/model/seeds.json
+	PYTHONPATH=dev:tests $(RUN) -m model.seeds
 
 hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
 	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)

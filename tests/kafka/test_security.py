@@ -26,11 +26,12 @@ from sinkpipeline.cli.validate import validate
 from sinkpipeline.core.errors import ExitCode, Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.tls import Tls
-from sinkpipeline.kafka.admin import Admin, check_not_refused
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection, Sasl
 from sinkpipeline.kafka.diagnosis import connect
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.progress_log import ProgressLog
+from sinkpipeline.kafka.refused import check_not_refused
 from sinkpipeline.kinds.resolve import resolve_sinks
 from sinkpipeline.spark.source import security_options
 from support.app.command import manifest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from model.little_spark import Habits
 from model.machine import (
+    AddedTopics,
     Cells,
     CellsLost,
     DeadLetters,
@@ -157,7 +158,7 @@ def sentinels_are_compacted_while_they_are_read() -> None:
     state = Readers()
     shape = Shape(partitions=2, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
     state.begin(shape=shape, records=[Kind.KEPT])
-    for commits in (2, 2, 1, 2):
+    for commits in (3, 2, 1):
         state.compact_a_sentinel(commits=commits)
         state.keeps_its_word()
     state.teardown()
@@ -197,6 +198,39 @@ def a_late_attempt_writes_into_cells_that_another_one_has_written() -> None:
     state.teardown()
 
 
+def _of_several_topics(topics: str) -> AddedTopics:
+    state = AddedTopics()
+    shape = Shape(partitions=1, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=0)
+    state.begin(topics=topics, shape=shape, records=[Kind.KEPT, Kind.KEPT])
+    return state
+
+
+def a_topic_is_lost_while_a_start_adds_another() -> None:
+    """What the start had found is not created with what it adds."""
+    state = _of_several_topics("ab")
+    state.work(seconds=1.0)
+    state.delete_a_topic_in_a_start(letter="a", describes=10, create=False)
+    state.teardown()
+
+
+def a_first_start_is_overtaken_while_it_makes_the_topic_of_its_letters() -> None:
+    """The answer took ten seconds: another driver had delivered, and its topic was lost, when it went on."""
+    state = _of_several_topics("abc")
+    state.cut_a_creation(added=False, creations=3, fate=Fate.LOST_LONG, kill=False)
+    state.delete_a_topic_in_a_start(letter="b", describes=2, create=True)
+    state.delete_a_topic_in_a_start(letter="a", describes=1, create=False)
+    state.teardown()
+
+
+def a_topic_is_lost_while_the_answer_to_its_creation_is_waited_for() -> None:
+    """It had taken another driver's rows meanwhile, and was asked for again."""
+    state = _of_several_topics("a")
+    state.cut_a_creation(added=False, creations=4, fate=Fate.LOST_LONG, kill=False)
+    state.delete_a_topic_in_a_start(letter="a", describes=1, create=False)
+    state.work(seconds=15.0)
+    state.teardown()
+
+
 CASES = [
     (a_task_outlives_its_job, "ids_by_task_index"),
     (a_driver_is_overtaken_before_it_takes_its_ids, "reads_from_the_highest_offset"),
@@ -216,6 +250,9 @@ CASES = [
     (sentinels_are_compacted_while_they_are_read, "suffix_without_all_keys"),
     (a_store_loses_its_newest_cells_in_a_batch, "cells_not_compared_with_what_is_known"),
     (the_answer_to_a_commit_into_cells_is_lost, "time_out_taken_for_an_abort"),
+    (a_topic_is_lost_while_a_start_adds_another, "lost_topics_are_created_beside_new_ones"),
+    (a_first_start_is_overtaken_while_it_makes_the_topic_of_its_letters, "overtaken_starts_create"),
+    (a_topic_is_lost_while_the_answer_to_its_creation_is_waited_for, "creations_are_asked_for_twice"),
     (a_late_attempt_writes_into_cells_that_another_one_has_written, "version_not_compared"),
 ]
 """With the name of the mutation that it shows."""

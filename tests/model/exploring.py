@@ -56,7 +56,7 @@ def explore_plays(
     *,
     with_seed: int | None = None,
 ) -> None:
-    """Tries the same runs of what draws each step itself every time, unless MODEL_LONGER says otherwise."""
+    """Tries the same runs of what draws each step itself every time, unless MODEL_LONGER or a seed says otherwise."""
 
     @settings(
         max_examples=int(runs * LONGER),
@@ -77,15 +77,18 @@ def explore_plays(
 
 
 @_the_same_runs()
-def search(machine: type[Calm], runs: int) -> None:
+def search(machine: type[Calm], runs: int, *, with_seed: int | None = None) -> None:
     """Tries the same runs every time, and ends with the first that fails, as it is."""
+    if with_seed is not None:
+        # A class of its own: Hypothesis keeps the seed at the class.
+        machine = seed(with_seed)(type(machine.__name__, (machine,), {}))
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
             max_examples=runs,
             stateful_step_count=8,
             deadline=None,
-            derandomize=True,
+            derandomize=with_seed is None,
             database=None,
             phases=[Phase.generate],
             report_multiple_bugs=False,

@@ -687,7 +687,7 @@ class ListedTopics(_SeveralTopics):
 class AddedTopics(_SeveralTopics):
     """Topics are added to the list, and deleted meanwhile; their creation is cut in between."""
 
-    @rule(creations=st.integers(1, 3), fate=st.sampled_from(list(Fate)), kill=st.booleans(), added=st.booleans())
+    @rule(creations=st.integers(1, 8), fate=st.sampled_from(list(Fate)), kill=st.booleans(), added=st.booleans())
     def cut_a_creation(self, creations: int, fate: Fate, *, kill: bool, added: bool) -> None:
         """The driver dies after one of several requests, or isn't told what became of it."""
         if added:
@@ -715,7 +715,7 @@ class AddedTopics(_SeveralTopics):
             driver.kill()
         self.world.delete_one_of_several("c", create=create)
 
-    @rule(letter=letters, describes=st.integers(1, 6), create=st.booleans())
+    @rule(letter=letters, describes=st.integers(1, 12), create=st.booleans())
     def delete_a_topic_in_a_start(self, letter: str, describes: int, *, create: bool) -> None:
         """That has something to create, too; each topic has rows by then."""
         self.world.produce(0, [Kind.KEPT] * 4)

@@ -38,6 +38,7 @@ from sinkpipeline.core.remembered import ControlId, Remembered
 from sinkpipeline.core.topic_ids import by_name, ids_of, joined
 from sinkpipeline.core.topics import TopicDecision
 from sinkpipeline.kafka import consumers, deliveries, ledger, producers, progress_log, target
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.control import ControlProducer
 from sinkpipeline.kafka.ledger import KafkaHold
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
@@ -1105,6 +1106,16 @@ def lost_topics_are_created_beside_new_ones() -> list[Patch]:
         return original(self, self.describe({}))
 
     return [put(KafkaTarget, "create", create)]
+
+
+@mutation("a start that was overtaken while it made its dead-letter topic creates data topics", machine.AddedTopics)
+def overtaken_starts_create() -> list[Patch]:
+    return [put(SinkStarter, "_check_not_overtaken", nothing)]
+
+
+@mutation("a creation whose answer was lost is asked for again, whatever became of the topic", machine.AddedTopics)
+def creations_are_asked_for_twice() -> list[Patch]:
+    return [put(Admin, "create_topic_once", Admin.create_topic), put(target, "asked_once", contextlib.nullcontext)]
 
 
 @mutation("the rows of a slice go where its first one goes", machine.ListedTopics)

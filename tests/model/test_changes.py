@@ -16,7 +16,7 @@ from model.changes import play
 from model.database import Copying as ModelCopying
 from model.database import table_of
 from model.exploring import LONGER, explore_plays
-from model.judge import Violation
+from model.sought import Sought
 from sinkpipeline.changes import snapshot as changes_snapshot
 from sinkpipeline.changes.claim import Claim
 from sinkpipeline.changes.incremental import Incremental
@@ -331,46 +331,19 @@ OF_ROWS_BESIDE: list[Callable[[], Patch]] = [
 ]
 
 
-SOONER: dict[Callable[[], Patch], int] = {
-    _gap_is_not_looked_for: 2,
-    _slot_is_not_looked_at_again: 4,
-    _history_is_not_compared: 2,
-    _rows_are_not_taken_back: 5,
-    _rows_are_of_another_moment: 6,
-    _rows_are_taken_back_again: 6,
-    _touched_rows_are_read: 4,
-    _rows_do_not_wait_for_their_place: 13,
-    _rows_of_another_key_are_told_with_what_is_there_by_it: 16,
-}
-"""Seeds whose first runs find what all runs find late. Where one does so no more, all runs are tried."""
+def _sought(mutation: Callable[[], Patch], of: str) -> Sought:
+    name = mutation.__name__.strip("_")
+    return Sought(f"{of}: {name}", mutation, partial(explore, phases=(Phase.generate,), of=of), 1500)
 
 
-def search(mutation: Callable[[], Patch], *, of: str) -> None:
-    """Ends with the first run that fails."""
-    if mutation in SOONER:
-        explore(150, (Phase.generate,), of=of, with_seed=SOONER[mutation])
-    explore(1500, (Phase.generate,), of=of)
-
-
-def find(mutation: Callable[[], Patch], *, of: str) -> None:
-    with mutation(), pytest.raises(Violation) as found:
-        search(mutation, of=of)
-    assert "a bug" not in str(found.value), "this is a crash, and no consequence of the mutation"
+SOUGHT = [
+    *(_sought(each, "stream") for each in MUTATIONS),
+    *(_sought(each, "snapshot") for each in OF_SNAPSHOTS),
+    *(_sought(each, "incremental") for each in OF_ROWS_BESIDE),
+]
 
 
 @pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
-@pytest.mark.parametrize("mutation", OF_SNAPSHOTS, ids=lambda each: each.__name__.strip("_"))
-def test_the_model_finds_of_snapshots(mutation: Callable[[], Patch]) -> None:
-    find(mutation, of="snapshot")
-
-
-@pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
-@pytest.mark.parametrize("mutation", OF_ROWS_BESIDE, ids=lambda each: each.__name__.strip("_"))
-def test_the_model_finds_of_rows_beside_the_stream(mutation: Callable[[], Patch]) -> None:
-    find(mutation, of="incremental")
-
-
-@pytest.mark.thorough("each mutation; tests/model/test_mutations has those of sinks")
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.__name__.strip("_"))
-def test_the_model_finds(mutation: Callable[[], Patch]) -> None:
-    find(mutation, of="stream")
+@pytest.mark.parametrize("sought", [pytest.param(each, id=each.name) for each in SOUGHT])
+def test_the_model_finds(sought: Sought) -> None:
+    sought.find()

@@ -193,7 +193,7 @@ class Claim:
             _LOG.warning("%s: %s", sink.id, line)
         created = None if progress.meta is None else progress.meta.created
         if topic is None:
-            creation = self._admin.create_topic(sink.data)
+            creation = self._admin.create_topic_once(sink.data)
             created = creation.topic.id if creation.is_ours else created
             topic = describe_data(self._admin, sink.data)
         if topic is None:

@@ -254,7 +254,7 @@ class Creation:
     """Whether it was certainly this request that created it, and nobody else's, nor one whose answer was lost."""
     ours: str | None = None
     """Of a target of several topics: the ids of those that these requests have created for certain."""
-    failed: SinkPipelineError | None = None
+    failed: SinkPipelineError | InDoubt | None = None
     """Why not all of several topics are there, though some of them were created."""
 
 

@@ -22,7 +22,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Creation
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S, Connection
-from sinkpipeline.kafka.errors import error_of, made, repeated, translate
+from sinkpipeline.kafka.errors import asked_once, error_of, made, repeated, translate
 from sinkpipeline.kafka.log_in import LogIn
 
 T = TypeVar("T")
@@ -43,7 +43,6 @@ ATTEMPT_S = 3.0
 """Of one attempt: the client would wait for a broker that is gone, and not ask another one."""
 _REFUSAL_S = 1.0
 """A refused log-in is told within half a second: after this time it is worth asking for."""
-_PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +248,19 @@ class Admin:
             SinkPipelineError: also TopicCreationFailed, and TopicsChanged where it does not stay.
         """
         # A request that was lost is made once more, whatever time the first one took.
-        creation = self._creation(request) or self._creation(request)
+        return self._creation(request) or self._answered_creation(request)
+
+    def create_topic_once(self, request: TopicRequest) -> Creation:
+        """Likewise, of a topic for rows: where no answer came, it may have taken another driver's rows, and be gone.
+
+        Raises:
+            InDoubt: where who has read the progress again may ask again.
+        """
+        with asked_once():
+            return self._answered_creation(request)
+
+    def _answered_creation(self, request: TopicRequest) -> Creation:
+        creation = self._creation(request)
         if creation is None:
             raise self._no_answer(f"creating topic {request.name}")
         return creation
@@ -352,43 +363,3 @@ class Admin:
                 raise self._no_answer(doing)
             found[SourcePartition(each.topic, each.partition)] = offset
         return found
-
-
-def check_not_refused(connection: Connection) -> None:
-    """Says that the brokers refuse us, which other clients that wait for them are not told; else does nothing.
-
-    Raises:
-        SinkPipelineError: AuthenticationFailed.
-    """
-    try:
-        Admin(connection).brokers(_PATIENCE_S)
-    except SinkPipelineError as error:
-        if error.reason is Reason.AUTHENTICATION_FAILED:
-            raise
-
-
-def barred(connection: Connection, names: Collection[str], operation: str) -> set[str]:
-    """On which of several topics the principal may not do an operation (such as "READ"). None, where nobody says it."""
-    admin = Admin(connection)
-    try:
-        return {name for name in names if admin.denied(name, (operation,))}
-    except SinkPipelineError:
-        return set()
-
-
-class Patience:
-    """Of a client that waits for an answer: once, after a while, it is asked whether we are refused."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._ends: float | None = time.monotonic() + _PATIENCE_S
-
-    def check(self) -> None:
-        """To be called now and then while nothing comes.
-
-        Raises:
-            SinkPipelineError: AuthenticationFailed.
-        """
-        if self._ends is not None and time.monotonic() > self._ends:
-            self._ends = None
-            check_not_refused(self._connection)

@@ -22,12 +22,13 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.redrive import Foreign, Found, Ledger, Letter, LetterId, RedriveRecord, encode_sentinel, found_in
 from sinkpipeline.core.topics import Topic
-from sinkpipeline.kafka.admin import Admin, Patience
+from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import headers_of, make_consumer, offset_of, uncommitted
 from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.reading import READ_DEADLINE_S, Answers, Reading, wait_or_give_up
+from sinkpipeline.kafka.refused import Patience
 from sinkpipeline.kafka.waiting import Waiting
 
 _LOG = logging.getLogger("sinkpipeline.dlq")

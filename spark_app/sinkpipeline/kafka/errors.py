@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from sinkpipeline.core.causes import NO_SIGNED_TOKEN, REFUSED_TOKEN, of_a_record, of_kafka, of_token
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
 from sinkpipeline.kafka.ending import ending_elsewhere
 
@@ -152,3 +154,17 @@ def repeated(ask: Callable[P, T]) -> Callable[P, T]:
             time.sleep(_AGAIN_AFTER_S)
 
     return ask_again
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """For what follows from something read before, which may hold no more when it is asked again.
+
+    Raises InDoubt where `repeated` would ask again: so who reads reads again first.
+    """
+    try:
+        yield
+    except SinkPipelineError as error:
+        if error.reason not in _PASSING:
+            raise
+        raise InDoubt(str(error), told=error) from error

@@ -17,7 +17,6 @@ from sinkpipeline.core.deadletter import Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.records import Row
-from sinkpipeline.kafka.admin import Patience, barred
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.deliveries import (
     Deliveries,
@@ -28,6 +27,7 @@ from sinkpipeline.kafka.deliveries import (
 )
 from sinkpipeline.kafka.errors import error_of, is_record_error, made, translate, verdict_of
 from sinkpipeline.kafka.leaving import leave
+from sinkpipeline.kafka.refused import Patience, barred
 
 TRANSACTION_TIMEOUT_MS = 60_000
 INIT_DEADLINE_S = 60.0

@@ -33,13 +33,13 @@ from sinkpipeline.core.naming import SENTINEL_KEY, SinkId, is_meta_key, writer_o
 from sinkpipeline.core.progress import Meta, Progress, check
 from sinkpipeline.core.progress_records import WRITER_HEADER, ProgressFold, encode_sentinel, is_sentinel, writer_header
 from sinkpipeline.core.removal import newest_metas
-from sinkpipeline.kafka.admin import check_not_refused
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import extent, headers_of, make_consumer, offset_of, read_failed, uncommitted
 from sinkpipeline.kafka.control import explained
 from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.reading import READ_DEADLINE_S, Answers, Reading, wait_or_give_up
+from sinkpipeline.kafka.refused import check_not_refused
 from sinkpipeline.kafka.waiting import Waiting
 
 _COMMIT_IS_SHORTER_S = 1.0

@@ -11,12 +11,13 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.letter_topics import decide_dead_letters
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.lost_topics import data_topic_lost
-from sinkpipeline.core.ports import Creation, Letters
+from sinkpipeline.core.ports import Creation, InDoubt, Letters
 from sinkpipeline.core.topic_ids import ids_of, joined
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.apart import Claims, check_ids_apart, check_names_apart
 from sinkpipeline.kafka.data_topics import data_limits_of, describe_data, gathered, read_data_limits, target_id
+from sinkpipeline.kafka.errors import asked_once
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.views import describe, limits_of, read_limits
 from sinkpipeline.sinks import failpoints
@@ -56,14 +57,15 @@ class KafkaTarget:
     def create(self, there: Topic | None = None) -> Creation:
         data = self.settings.data
         if not data.parts:
-            return self.admin.create_topic(data)
+            return self.admin.create_topic_once(data)
         known = {each.name: each for each in (() if there is None else there.parts)}
         # What was found and is missing by now has perhaps been lost with rows in it, which the next start decides.
         missing = [each for each in data.parts if each.name not in known]
         if len(missing) > 1:
             # One that is refused leaves no others behind.
-            for each in missing:
-                self.admin.check_creation(each)
+            with asked_once():
+                for each in missing:
+                    self.admin.check_creation(each)
         made, failed = self._made(missing)
         ours = joined({each.topic.name: each.topic.id for each in made if each.is_ours})
         if failed is not None:
@@ -76,17 +78,17 @@ class KafkaTarget:
             )
         return Creation(topic=topic or made[-1].topic, is_ours=False, ours=ours, failed=failed)
 
-    def _made(self, missing: Iterable[TopicRequest]) -> tuple[list[Creation], SinkPipelineError | None]:
+    def _made(self, missing: Iterable[TopicRequest]) -> tuple[list[Creation], SinkPipelineError | InDoubt | None]:
         """What was created, and why not all of it was.
 
         Raises:
-            SinkPipelineError: why nothing was.
+            SinkPipelineError, InDoubt: why nothing was.
         """
         made: list[Creation] = []
         for each in missing:
             try:
-                made.append(self.admin.create_topic(each))
-            except SinkPipelineError as error:
+                made.append(self.admin.create_topic_once(each))
+            except (SinkPipelineError, InDoubt) as error:
                 if not made:
                     raise
                 return made, error

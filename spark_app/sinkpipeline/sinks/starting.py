@@ -173,6 +173,7 @@ class SinkStarter(SinkTakeover):
                 )
             letters = self.target.prepare_letters(view.topics)
             if data_topic is None or decision.create_data:
+                self._check_not_overtaken(hold, progress_topic)
                 data_topic = self._create_data_topic(data_topic)
             elif data_topic.id == self._place_made:
                 # The progress is kept in the target.
@@ -242,6 +243,14 @@ class SinkStarter(SinkTakeover):
             drift=(*decision.drift, *letters.drift),
             rolled_back=back,
         )
+
+    def _check_not_overtaken(self, hold: Hold, progress_topic: Topic) -> None:
+        """Since the read, which the topic of the dead letters may have made long.
+
+        A newer driver may have delivered into the data topic, and it may have been lost: ours would take its place.
+        Raises Fenced.
+        """
+        self._read(hold, progress_topic)
 
     def _create_data_topic(self, there: Topic | None) -> Topic:
         creation = self.target.create(there)

@@ -10,11 +10,11 @@ from sinkpipeline.core.deadletter import SourceRecord
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import HeadersUnreadable
-from sinkpipeline.kafka.admin import Patience
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import extent, headers_of, make_consumer, offset_of
 from sinkpipeline.kafka.errors import error_of, repeated, translate
 from sinkpipeline.kafka.reading import Answers, Reading
+from sinkpipeline.kafka.refused import Patience
 from sinkpipeline.kafka.waiting import Waiting
 
 _DEADLINE_S = 30.0
