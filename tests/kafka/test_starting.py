@@ -79,14 +79,15 @@ def test_first_start_creates_the_topics_and_writes_the_whole_frontier_as_one_tra
     sentinel = SENTINEL_KEY
     assert keys == [
         sentinel,
+        sentinel,
         "meta",
         sentinel,
         f"p/{sink.source}/0",
         f"p/{sink.source}/1",
         "meta",
     ]
-    assert records[1].document["partitions"] is None
-    offsets = [record.offset for record in records[2:]]
+    assert records[2].document["partitions"] is None
+    offsets = [record.offset for record in records[3:]]
     marker = offsets[0] + 1
     assert offsets[1:] == [marker + 1, marker + 2, marker + 3], "no commit marker stands between the frontier's records"
     assert topics.offsets(sink.servers, sink.progress)[1] == offsets[-1] + 2
