@@ -59,6 +59,7 @@ def alike(lab: BinlogLab) -> list[dict[str, Any]]:
     ],
 )
 @BOTH
+@pytest.mark.thorough("another kind of key")
 def test_a_key_that_the_server_takes_for_the_primary_one(lab: BinlogLab, columns: str, key: list[str] | None) -> None:
     lab.tables = ("keyed",)
     lab.sql(f"CREATE TABLE keyed ({columns})")
@@ -143,6 +144,7 @@ def test_a_primary_key_that_the_server_has_made(own: BinlogLab) -> None:
 
 
 @BOTH
+@pytest.mark.thorough("what a server may be told to say")
 def test_what_a_server_says_to_each_session_is_not_said_to_ours(own: BinlogLab) -> None:
     """A snapshot of the first rows alone would be complete for all that anybody can see."""
     lab = BinlogLab(own.server, own.servers, own.directory)
@@ -158,6 +160,7 @@ def test_what_a_server_says_to_each_session_is_not_said_to_ours(own: BinlogLab) 
 
 
 @pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@pytest.mark.thorough("values of every type are in test_stage")
 def test_types_that_are_logged_as_bytes(lab: BinlogLab) -> None:
     lab.tables = ("special",)
     lab.sql("CREATE TABLE special (id int PRIMARY KEY, u uuid, i inet6)")
@@ -188,6 +191,7 @@ def test_types_that_are_logged_as_bytes(lab: BinlogLab) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@pytest.mark.thorough("an edit of a table while it is read; tests/binlog/test_snapshot has another")
 def test_a_column_that_becomes_a_uuid_while_it_is_read(lab: BinlogLab) -> None:
     lab.tables = ("special",)
     lab.sql("CREATE TABLE special (id int PRIMARY KEY, u binary(16))")
@@ -208,6 +212,7 @@ def test_a_column_that_becomes_a_uuid_while_it_is_read(lab: BinlogLab) -> None:
 
 @pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
 @pytest.mark.parametrize("columns", ["a text NOT NULL, UNIQUE (a)", "a varchar(50) NOT NULL, UNIQUE (a) USING HASH"])
+@pytest.mark.thorough("another kind of key")
 def test_a_key_that_is_a_hash_is_none(lab: BinlogLab, columns: str) -> None:
     lab.tables = ("hashed",)
     lab.sql(f"CREATE TABLE hashed (x int, {columns})")

@@ -58,7 +58,7 @@ def test_rows_beside_a_stream(lab: BinlogLab) -> None:
 
 
 @pytest.mark.parametrize("point", ["after-commit", "incremental-after-opening", "after-rows-before-progress"])
-@pytest.mark.thorough("another point", after=1)
+@pytest.mark.thorough("tests/changes/test_incremental has it: the same code")
 def test_one_that_is_killed_goes_on_behind_its_last_row(lab: BinlogLab, point: str) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 5_000)
@@ -84,6 +84,7 @@ def test_a_table_that_is_added_later_comes_with_its_rows(lab: BinlogLab) -> None
 
 
 @pytest.mark.parametrize("how", [{"snapshot": True}, BESIDE], ids=["Snapshot", "IncrementalSnapshot"])
+@pytest.mark.thorough("tests/unit has positions")
 def test_positions_ascend_where_nothing_is_logged_between_two_tables(lab: BinlogLab, how: dict[str, Any]) -> None:
     lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     insert(lab, 0, 50)
@@ -95,6 +96,7 @@ def test_positions_ascend_where_nothing_is_logged_between_two_tables(lab: Binlog
     assert [each.told.table.split(".")[1] for each in found] == ["orders"] * 50 + ["items"] * 3
 
 
+@pytest.mark.thorough("a rare transaction")
 def test_a_table_waits_for_xa_that_was_prepared_before_it_was_added(own: BinlogLab) -> None:
     """Its rows were passed over then, and its commit says nothing of them."""
     own.sql(ITEMS, "INSERT INTO items VALUES (1, 'a')")
@@ -168,6 +170,7 @@ def test_what_leaves_a_table_unread_is_told(lab: BinlogLab) -> None:
     lab.live(database=BESIDE)
 
 
+@pytest.mark.thorough("rows beside a stream are in make test")
 def test_a_table_that_is_not_wanted_any_more_is_not_waited_for(lab: BinlogLab) -> None:
     lab.sql(ORDERS, ITEMS, "INSERT INTO items VALUES (1, 'a')")
     insert(lab, 0, 100)
@@ -207,6 +210,7 @@ _KEYS = (
 
 
 @pytest.mark.parametrize("composite", [True, pytest.param(False, marks=pytest.mark.thorough("simpler"))])
+@pytest.mark.thorough("one key is in make test")
 def test_keys_of_every_type_are_read_in_chunks(
     lab: BinlogLab, composite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +241,7 @@ def test_keys_of_every_type_are_read_in_chunks(
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough("other chances"))])
+@pytest.mark.thorough("tests/model has it in make test")
 def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small chunks, snapshots of a moment, and few keys that are remembered."""
     monkeypatch.setattr(beside, "CHUNK", 100)
@@ -295,6 +300,7 @@ _OTHER_KEYS = [
 @pytest.mark.parametrize("change", _OTHER_KEYS)
 @pytest.mark.thorough("another way", after=2)
 @BOTH
+@pytest.mark.thorough("tests/changes/test_incremental has it: the same code")
 def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: list[str]) -> None:
     lab.sql(ORDERS)
     insert(lab, 1_000_000, 3_000)
@@ -302,6 +308,7 @@ def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: list[st
 
 
 @BOTH
+@pytest.mark.thorough("rows beside a stream are in make test")
 def test_a_table_that_is_emptied_while_its_rows_are_read(lab: BinlogLab) -> None:
     """The server would wait with that, but somebody has ended the session; what it has sent is not right any more."""
     lab.sql(ORDERS)

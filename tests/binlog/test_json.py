@@ -73,6 +73,7 @@ def check(lab: BinlogLab) -> int:
     return len(printed)
 
 
+@pytest.mark.thorough("tests/unit/test_binlog has documents; test_stage has values of every type")
 def test_documents_of_every_kind(lab: BinlogLab) -> None:
     lab.tables = ("documents",)
     lab.sql("CREATE TABLE documents (id int PRIMARY KEY AUTO_INCREMENT, d json)")

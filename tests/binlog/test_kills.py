@@ -108,6 +108,7 @@ def test_tables_that_are_added_move_no_position(prepared: BinlogLab, monkeypatch
     assert [dict(each.row)["id"] for each in orders] == [*range(1, 21), *range(1001, 1021)]
 
 
+@pytest.mark.thorough("tests/changes/test_kills has it: the same code")
 def test_a_rival_takes_over(prepared: BinlogLab) -> None:
     first = prepared.start(cuts=SMALL)
     first.wait_for("claimed")
@@ -142,6 +143,7 @@ def test_a_frozen_stage_wakes_up(prepared: BinlogLab) -> None:
     ("rounds", "rows"),
     [(4, 6_000), pytest.param(16, 60_000, marks=pytest.mark.thorough("more of the same, with more changes"))],
 )
+@pytest.mark.thorough("a kill at a point is in make test")
 def test_a_load_with_kills_of_the_stage_and_the_server(own: BinlogLab, rounds: int, rows: int) -> None:
     with Load(own, rows=rows, seed=rounds, pause_s=0.02) as load:
         stage = troubled(own, random.Random(rounds), own.start(cuts=SMALL), rounds)

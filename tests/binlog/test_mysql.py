@@ -53,6 +53,7 @@ def test_gtids_with_a_tag_and_without_and_none_at_all(own: BinlogLab) -> None:
 
 
 @pytest.mark.parametrize("is_inside", [True, pytest.param(False, marks=pytest.mark.thorough("at once"))])
+@pytest.mark.thorough("one that is not compressed is cut in make test")
 def test_a_transaction_that_is_compressed_is_cut_anywhere(own: BinlogLab, is_inside: bool) -> None:
     """It is one event of the log, and its rows have numbers as others have."""
     own.sql("SET GLOBAL binlog_transaction_compression = ON")
@@ -67,6 +68,7 @@ def test_a_transaction_that_is_compressed_is_cut_anywhere(own: BinlogLab, is_ins
     assert own.check() == 3_010
 
 
+@pytest.mark.thorough("a snapshot is in make test")
 def test_a_snapshot_waits_for_who_has_changed_a_table(lab: BinlogLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialect, "LOCK_S", 1)
     lab.sql(ORDERS)
@@ -82,6 +84,7 @@ def test_a_snapshot_waits_for_who_has_changed_a_table(lab: BinlogLab, monkeypatc
     assert lab.check_copy("orders") == 0
 
 
+@pytest.mark.thorough("a snapshot is in make test")
 def test_a_snapshot_whose_lock_is_lost_is_none(lab: BinlogLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever changes the table then stands in the snapshot, and behind the place that was noted before it."""
     lab.sql(ORDERS)
@@ -218,6 +221,7 @@ def test_a_file_that_was_put_in_the_place_of_the_one_that_was_noted(own: BinlogL
 
 
 @pytest.mark.parametrize("is_behind", [False, pytest.param(True, marks=pytest.mark.thorough("it is told what to do"))])
+@pytest.mark.thorough("a replica that takes over by them is in make test")
 def test_a_server_that_is_given_gtids(own: BinlogLab, is_behind: bool) -> None:
     """It does not hand out any more what it has logged without them."""
     insert(own, 0, 5)

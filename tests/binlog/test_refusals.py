@@ -150,6 +150,7 @@ def anew(own: BinlogLab) -> BinlogLab:
 @pytest.mark.parametrize(
     "is_inside", [False, pytest.param(True, marks=pytest.mark.thorough("inside of a transaction"))]
 )
+@pytest.mark.thorough("another server is told in tests/unit/test_binlog")
 def test_a_log_that_was_begun_anew(anew: BinlogLab, is_inside: bool) -> None:
     """By the same steps: the same GTIDs are at the same places."""
 
@@ -221,6 +222,7 @@ def test_changes_that_are_logged_as_text(own: BinlogLab) -> None:
     assert own.found() == []
 
 
+@pytest.mark.thorough("rows that are changed and not logged are told in one way; tests/unit/test_binlog has it")
 def test_a_cascade_that_comes_with_another_table(own: BinlogLab) -> None:
     """Nothing in RENAME says it."""
     own.sql("CREATE TABLE parents (id bigint PRIMARY KEY)")
@@ -294,6 +296,7 @@ def test_a_file_that_is_loaded_as_text(own: BinlogLab) -> None:
     assert "LOAD DATA" in str(own.refusal())
 
 
+@pytest.mark.thorough("a rare table")
 def test_rows_that_the_engine_changes_by_itself(own: BinlogLab) -> None:
     """What a foreign key does is not in the log: no row of it would be told."""
     makes = "CREATE TABLE {} (id int PRIMARY KEY, nr bigint, FOREIGN KEY (nr) REFERENCES orders (id) {})"
@@ -361,6 +364,7 @@ def test_a_foreign_key_that_is_made_while_a_stage_reads(own: BinlogLab) -> None:
     assert "ON DELETE CASCADE" in stage.error["message"]
 
 
+@pytest.mark.thorough("a rare transaction")
 def test_an_xa_transaction_that_is_prepared_before_a_first_start(own: BinlogLab) -> None:
     """Its rows are before the beginning, and its COMMIT, behind that, says nothing of them."""
     lab = BinlogLab(own.server, own.servers, own.directory)
@@ -384,6 +388,7 @@ def prepare_xa(lab: BinlogLab) -> None:
 
 @pytest.mark.parametrize("point", ["stage-after-meta", "snapshot-before-complete"])
 @pytest.mark.thorough("another moment", after=1)
+@pytest.mark.thorough("a rare transaction")
 def test_an_xa_transaction_that_is_prepared_before_a_snapshot_is_waited_for(own: BinlogLab, point: str) -> None:
     """A first start has looked for them before; one that begins a snapshot anew never has."""
     lab = BinlogLab(own.server, own.servers, own.directory)
@@ -406,6 +411,7 @@ def test_an_xa_transaction_that_is_prepared_before_a_snapshot_is_waited_for(own:
 
 
 @pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@pytest.mark.thorough("a rare transaction")
 def test_one_that_is_prepared_and_committed_while_a_snapshot_begins(own: BinlogLab) -> None:
     """Nothing but the log tells of it then. (MySQL's has the tables locked meanwhile.)"""
     lab = BinlogLab(own.server, own.servers, own.directory)
@@ -461,6 +467,7 @@ def test_old_times_with_a_fraction_and_versioned_tables_are_told(lab: BinlogLab)
     assert any("system-versioned" in str(each) for each in kinds.of(other.database).foresee(other).errors)
 
 
+@pytest.mark.thorough("a rare transaction")
 def test_the_first_half_of_an_xa_transaction(own: BinlogLab) -> None:
     """Its rows are in the log before anybody knows what becomes of them."""
     own.sql("CREATE TABLE others (id int PRIMARY KEY)")

@@ -48,15 +48,16 @@ def test_the_tables_and_what_comes_behind_them(lab: BinlogLab) -> None:
     "point",
     [
         "snapshot-before-complete",
-        *(
-            pytest.param(each, marks=pytest.mark.thorough("another point of a snapshot"))
-            for each in ("stage-after-meta", "stage-after-creation", "snapshot-after-epoch", "snapshot-after-opening")
-        ),
-        pytest.param("after-commit", marks=pytest.mark.thorough("another point of a snapshot")),
-        pytest.param("snapshot-after-complete", marks=pytest.mark.thorough("another point of a snapshot")),
+        "stage-after-meta",
+        "stage-after-creation",
+        "snapshot-after-epoch",
+        "snapshot-after-opening",
+        "after-commit",
+        "snapshot-after-complete",
     ],
 )
 @pytest.mark.parametrize("writes", [True, pytest.param(False, marks=pytest.mark.thorough("nothing moves the log"))])
+@pytest.mark.thorough("a stage that is killed is in make test, and a snapshot of PostgreSQL that is")
 def test_one_that_is_killed_begins_anew(lab: BinlogLab, point: str, writes: bool) -> None:
     lab.sql(ORDERS)
     insert(lab, 0, 700)
@@ -79,6 +80,7 @@ def test_one_that_is_killed_begins_anew(lab: BinlogLab, point: str, writes: bool
     assert bool(taken_back) == (point in ("snapshot-before-complete", "after-commit"))
 
 
+@pytest.mark.thorough("a snapshot is in make test")
 def test_a_table_that_is_altered_meanwhile(lab: BinlogLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rewrite has left can't be read by a snapshot: the server says so, and it begins anew."""
     lab.sql(ORDERS)

@@ -81,6 +81,7 @@ def test_the_topic_has_what_the_server_prints(lab: BinlogLab) -> None:
     assert f"{lab.server.log}.0" in state["serverEnd"]
 
 
+@pytest.mark.thorough("tests/unit has the partition of a row")
 def test_a_row_stays_in_its_partition_and_in_order(lab: BinlogLab) -> None:
     prepare(lab)
     lab.live()
@@ -180,6 +181,7 @@ def test_values_of_every_type_are_alike_in_the_log_and_in_the_table(lab: BinlogL
 
 
 @BOTH
+@pytest.mark.thorough("tests/unit/test_binlog has it")
 def test_a_table_that_is_altered_is_read_as_it_was(lab: BinlogLab) -> None:
     prepare(lab)
     lab.live()
@@ -206,6 +208,7 @@ def test_a_table_that_is_altered_is_read_as_it_was(lab: BinlogLab) -> None:
     "format_", ["CRC32", pytest.param("NONE", marks=pytest.mark.thorough("the default is in every other test"))]
 )
 @BOTH
+@pytest.mark.thorough("the default is in every other test")
 def test_a_log_with_and_without_checksums_and_compression(lab: BinlogLab, format_: str) -> None:
     prepare(lab)
     before = lab.sql("SELECT @@global.binlog_checksum")[0][0]

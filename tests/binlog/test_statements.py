@@ -93,6 +93,7 @@ SESSIONS: Final = (
 
 
 @BOTH
+@pytest.mark.thorough("tests/unit/test_binlog has their texts")
 def test_a_table_that_is_emptied_in_a_procedure(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
     lab.live()
@@ -108,6 +109,7 @@ def test_a_table_that_is_emptied_in_a_procedure(lab: BinlogLab) -> None:
 
 
 @BOTH
+@pytest.mark.thorough("tests/unit/test_binlog has their texts")
 def test_a_temporary_table_of_the_same_name_is_nobodys(lab: BinlogLab) -> None:
     lab.sql(ORDERS, "INSERT INTO orders VALUES (1, 'stays')", "CREATE TABLE source AS SELECT * FROM orders")
     lab.live()
@@ -132,6 +134,7 @@ def test_a_temporary_table_of_the_same_name_is_nobodys(lab: BinlogLab) -> None:
 @pytest.mark.parametrize(
     "statement", ["TRUNCATE TABLE orders", "SET STATEMENT lock_wait_timeout = 5 FOR TRUNCATE orders"]
 )
+@pytest.mark.thorough("tests/unit/test_binlog has their texts")
 def test_what_stands_before_a_statement(lab: BinlogLab, statement: str) -> None:
     if lab.kind == "mysql":
         pytest.skip("MariaDB alone has it")
@@ -165,6 +168,7 @@ def test_a_statement_as_text_is_noticed(lab: BinlogLab, text: str) -> None:
 
 
 @BOTH
+@pytest.mark.thorough("tests/unit/test_binlog has their texts")
 def test_a_statement_that_only_names_a_table_stops_nothing(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
     lab.live()
@@ -180,6 +184,7 @@ def test_a_statement_that_only_names_a_table_stops_nothing(lab: BinlogLab) -> No
     lab.check_tables("orders")
 
 
+@pytest.mark.thorough("tests/unit/test_binlog has their texts")
 def test_statements_are_in_the_character_set_of_their_session(lab: BinlogLab) -> None:
     lab.tables = ("заказы",)
     lab.sql("CREATE TABLE заказы (id int PRIMARY KEY)", "INSERT INTO заказы VALUES (1)")
@@ -212,6 +217,7 @@ def test_a_cascade_that_is_gone_before_it_is_read(lab: BinlogLab) -> None:
     assert "ON DELETE CASCADE" in str(lab.refusal())
 
 
+@pytest.mark.thorough("a rare name")
 def test_a_database_whose_name_has_a_dot(lab: BinlogLab) -> None:
     lab.sql("CREATE TABLE `my.orders` (id int PRIMARY KEY)", f"CREATE DATABASE `{lab.name}.my`")
     lab.tables = ("my.orders",)

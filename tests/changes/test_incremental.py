@@ -116,6 +116,7 @@ def test_a_table_that_is_added_later_comes_with_its_rows(lab: Lab) -> None:
     assert copy["public.parts"] == ['{"at": 1, "id": 7}', '{"at": 11, "id": 8}']
 
 
+@pytest.mark.thorough("a table that is added is in make test")
 def test_a_table_that_is_made_anew_between_two_starts_comes_with_its_rows(lab: Lab) -> None:
     """A publication loses a table that is dropped; what is written before it has it again, the stream does not tell."""
     wanted = {"publication": Publication(name=lab.name, tables=("public.orders", "public.items")), **BESIDE}
@@ -152,6 +153,7 @@ def test_a_schema_that_is_added_comes_with_the_rows_of_its_tables(lab: Lab) -> N
     assert [(each.told.op, each.told.table) for each in lab.found()] == [("r", "more.items"), ("c", "more.late")]
 
 
+@pytest.mark.thorough("another publication")
 def test_a_table_of_a_publication_for_all_has_come_by_the_stream(lab: Lab) -> None:
     lab.sql(ORDERS)
     lab.live(database=BESIDE)
@@ -172,6 +174,7 @@ def test_what_leaves_a_table_unread_is_told(lab: Lab) -> None:
     lab.live(database=BESIDE)
 
 
+@pytest.mark.thorough("one key is in make test")
 def test_keys_of_every_type_are_read_in_chunks(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "CHUNK", 2)
     kinds = {
@@ -197,6 +200,7 @@ def test_keys_of_every_type_are_read_in_chunks(lab: Lab, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough("other chances"))])
+@pytest.mark.thorough("tests/model has it in make test")
 def test_under_load_with_ends_at_any_commit(lab: Lab, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small chunks, snapshots of a moment, and few keys that are remembered."""
     monkeypatch.setattr(reading, "CHUNK", 100)
@@ -228,6 +232,7 @@ _OTHER_KEYS = [
 
 @pytest.mark.parametrize("change", _OTHER_KEYS)
 @pytest.mark.thorough("another way", after=2)
+@pytest.mark.thorough("rows beside a stream are in make test")
 def test_a_key_that_becomes_another_one_half_way(lab: Lab, change: list[str]) -> None:
     """What was noted of the last row means nothing then: the table is read from its beginning."""
     lab.sql(ORDERS)
@@ -275,6 +280,7 @@ def test_a_table_that_gets_another_name(lab: Lab, published: str) -> None:
     assert {each.told.table for each in found} == {"public.orders", "public.purchases"}
 
 
+@pytest.mark.thorough("rows beside a stream are in make test")
 def test_a_table_that_is_emptied_while_its_rows_are_read(lab: Lab) -> None:
     """The server would wait with that, but somebody has ended the session; what it has sent is not right any more."""
     lab.sql(ORDERS)
@@ -288,6 +294,7 @@ def test_a_table_that_is_emptied_while_its_rows_are_read(lab: Lab) -> None:
     assert check(lab) < 15_000
 
 
+@pytest.mark.thorough("a rare statement")
 def test_a_partition_that_is_attached_while_its_table_is_read(lab: Lab) -> None:
     """It comes with the next snapshot, whole, as it is from then on."""
     lab.sql("CREATE TABLE parts (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)")
@@ -316,6 +323,7 @@ def added(lab: Lab) -> dict[str, Any]:
     return wanted
 
 
+@pytest.mark.thorough("waits")
 def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: Lab) -> None:
     wanted = added(lab)
     with lab.connected(autocommit=False) as session:
@@ -334,6 +342,7 @@ def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: La
     assert len(keys_read(lab)) in (99, 100), "that row has come by the stream, or as it is behind it"
 
 
+@pytest.mark.thorough("another end of a life")
 def test_nothing_is_left_of_a_stage_that_ends_while_it_waits_for_a_transaction(lab: Lab) -> None:
     wanted = added(lab)
 
@@ -361,6 +370,7 @@ def test_one_that_is_open_for_long_is_told(lab: Lab, monkeypatch: pytest.MonkeyP
     assert len(folded(lab.found())["public.items"]) == 100
 
 
+@pytest.mark.thorough("rows beside a stream are in make test")
 def test_a_large_value_that_was_not_touched_comes_all_the_same(lab: Lab) -> None:
     """Its row is changed, and told without it, while its table is read."""
     lab.sql(
@@ -400,6 +410,7 @@ def test_a_table_that_is_made_while_the_slot_is_waited_for(lab: Lab) -> None:
     assert Counter(each.told.table for each in lab.found()) == {"public.orders": 1, "public.items": 3}
 
 
+@pytest.mark.thorough("a server with too few slots")
 def test_without_a_slot_left_the_stream_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: object) -> Any:
         raise SqlFault("53400", "all replication slots are in use")

@@ -143,6 +143,7 @@ def _run_of(stage: StageProcess) -> str:
     return str(stage.of("claimed")[0]["run"])
 
 
+@pytest.mark.thorough("tests/kafka/test_zombies has a frozen task, fenced in the same way")
 def test_a_frozen_reader_wakes_up_and_does_nothing(prepared: Lab) -> None:
     frozen = prepared.start("after-rows-before-progress", cuts=SMALL)
     frozen.wait_for("claimed")

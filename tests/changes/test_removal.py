@@ -122,6 +122,7 @@ def test_a_database_that_is_away_is_waited_for_and_nothing_is_fenced(read: Lab) 
     assert left(read) == {"slot", "publication", "topic", "progress"}
 
 
+@pytest.mark.thorough("one that has ended is in make test")
 def test_a_stage_that_runs_is_ended(read: Lab) -> None:
     """One that was forgotten somewhere: it can neither write nor read any more, and makes nothing anew."""
     stage = read.start()
@@ -133,6 +134,7 @@ def test_a_stage_that_runs_is_ended(read: Lab) -> None:
 
 @pytest.mark.parametrize("point", ["starting-after-meta", "removal-after-slot", "removal-before-tombstones"])
 @pytest.mark.thorough("each point at which it is killed", after=1)
+@pytest.mark.thorough("one that is not killed is in make test")
 def test_it_is_killed_and_repeated(read: Lab, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(name: str) -> None:
         if name == point:

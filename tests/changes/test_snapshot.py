@@ -120,6 +120,7 @@ def test_tables_of_every_kind(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None
     assert completed[0]["rows"] == 22 + 37 + 3 + 20 + 15 + 2
 
 
+@pytest.mark.thorough("tests/model has it in make test")
 def test_under_load(prepared: Lab) -> None:
     fill(prepared, 9000, first=1001)
     with writing(prepared) as done:

@@ -39,15 +39,15 @@ ITEMS = [
     Item("quick"),
     Item("slow", CAN_WAIT),
     *(Item(f"each[{number}]", LATER) for number in range(4)),
-    Item("both[0]", LATER, CAN_WAIT),
+    *(Item(f"both[{number}]", LATER, CAN_WAIT) for number in range(3)),
     *(Item(f"some[{number}]", LATER, LAST) for number in range(5)),
 ]
 
 
 def test_every_test_is_in_one_stage() -> None:
     assert chosen("test", *ITEMS) == ["quick", "each[0]", "each[1]", "some[0]", "some[1]"]
-    assert chosen("rest", *ITEMS) == ["slow", "each[2]", "each[3]", "both[0]", "some[2]"]
-    assert chosen("long", *ITEMS) == ["some[3]", "some[4]"]
+    assert chosen("rest", *ITEMS) == ["slow", "each[2]", "each[3]", "both[0]", "both[1]", "some[2]"]
+    assert chosen("long", *ITEMS) == ["both[2]", "some[3]", "some[4]"]
     assert chosen(None, *ITEMS) == [each.nodeid for each in ITEMS]
 
 

@@ -3,7 +3,8 @@
 `@pytest.mark.thorough("why")` stands at a test that can wait, or at a module of such tests: `make test-all` runs it.
 `@pytest.mark.long("why")` stands at one that takes minutes, or many starts, and shows once more what a test of a
 shorter stage shows, which the reason names. `after=2` keeps the first two variants of a parametrized test in the
-shorter stage; the reason says what the others vary.
+shorter stage; the reason says what the others vary. A variant that can wait, of a test that can wait, has `thorough`
+twice: it is for `make test-long`, too.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ class Choosing:
 
 def _stage_of(item: pytest.Item, variant: int) -> str:
     """Of the nth variant of a test. Raises UsageError for a marker without its reason."""
-    if _is_marked(item, "long", variant):
+    if _marks(item, "long", variant) or _marks(item, "thorough", variant) > 1:
         return "long"
-    return "rest" if _is_marked(item, "thorough", variant) else "test"
+    return "rest" if _marks(item, "thorough", variant) else "test"
 
 
-def _is_marked(item: pytest.Item, name: str, variant: int) -> bool:
+def _marks(item: pytest.Item, name: str, variant: int) -> int:
+    """How many of them are of this variant."""
     marks = list(item.iter_markers(name))
     for mark in marks:
         reasons, after = mark.args, mark.kwargs.get("after", 0)
         told = len(reasons) == 1 and isinstance(reasons[0], str) and reasons[0] != ""
         if not told or not isinstance(after, int) or mark.kwargs.keys() - {"after"}:
             raise pytest.UsageError(f'{item.nodeid}: use @pytest.mark.{name}("why it can wait"[, after=N])')
-    return any(variant > mark.kwargs.get("after", 0) for mark in marks)
+    return sum(variant > mark.kwargs.get("after", 0) for mark in marks)
