@@ -137,8 +137,8 @@ e2e: install helm ## All of it as users run it, on that cluster: installed as th
 	  $(call E2E,last,tests/cluster/test_as_it_is_refused.py tests/cluster/test_as_others_are_away.py tests/cluster/test_at_the_end.py); \
 	  exit $$((first | two | $$?))'
 
-# SINK=postgresql: into a table, SINK=nats, SINK=redis: into a stream, SOURCE=postgresql: the changes of a database; its server is killed too.
-demo: servers $(filter postgresql,$(SINK) $(SOURCE)) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
+# SINK=postgresql: into a table, SINK=nats, SINK=redis: into a stream, SOURCE=postgresql, mysql, mariadb: the changes of a database; its server is killed too.
+demo: servers $(filter mysql mariadb,$(SOURCE)) $(if $(filter postgresql,$(SINK))$(SOURCE),postgresql) ## A pipeline on an API server and a Kafka broker of this machine, killed and robbed of its topics
 	PYTHONPATH=dev $(RUN) -m demo $(SINK)$(SOURCE:%=source-%)
 
 # SOAK="--seconds 3600 --seed 7" repeats one, CHAOS takes the same, HUNT="--seconds 3600" looks for an hour, and BENCH="--rows 1000000 --rounds 3" makes a benchmark smaller.

@@ -1,7 +1,8 @@
-"""`make demo SOURCE=postgresql`: a table that somebody changes all the time, its change topic, and a copy of it.
+"""`make demo SOURCE=...`: a table that somebody changes all the time, its change topic, and a copy of it in PostgreSQL.
 
-The stage is killed, the driver, the server. What the topic should have is told by the server itself, through a second
-slot with test_decoding, and what the copy should have is the table.
+The stage is killed, the driver, the server. What the topic should have is told by the server itself: PostgreSQL's
+through a second slot with test_decoding, MySQL's and MariaDB's by the program that prints the log. What the copy should
+have is the table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,27 +22,22 @@ import yaml
 from typing_extensions import override
 
 from demo.audit import Audit, Broker
+from demo.origins import BinlogOrigin, Origin, PostgresqlOrigin, rows_of, session_of
 from demo.stage import DELIVERY_S, REACTION_S, START_S, Stage
 from demo.story import Story
-from deployed.cluster import ROOT, Kubernetes
-from readers.changes import CREATE, PEEK, Written, compared, place_of, split, told_by
-from servers.local_process import HOST
+from deployed.cluster import Kubernetes
+from readers.changes import Written, compared, place_of, told_by
+from servers.mariadb import LocalMariadb
+from servers.mysql import LocalMysql
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
-from soak.changes import COLUMNS, Changes
+from soak.changes import Changes
 
-EXAMPLE: Final = ROOT / "examples" / "orders-changes.yaml"
-TABLE: Final = "public.orders"
+COPY: Final = "public.orders"
 SEED: Final = 7
 MOST_KEYS: Final = 5_000
 FIRST: Final = 8_000
 """Changes that are made before anybody reads them."""
 STAGE_KILLS: Final = 3
-WITNESS: Final = "demo_witness"
-"""The slot of test_decoding."""
-_KEYS: Final = f"SELECT id FROM {TABLE}".encode()  # noqa: S608 - the example's name
-_COUNT: Final = f"SELECT count(*) FROM {TABLE}".encode()  # noqa: S608 - likewise
-_ROWS: Final = f"SELECT {', '.join(f'{name}::text' for name in COLUMNS)} FROM {TABLE}".encode()  # noqa: S608 - likewise
-_NEVER: Final = f"INSERT INTO {TABLE} (id, name) VALUES (-1, 'never')".encode()  # noqa: S608 - likewise
 _SIZES: Final = (1, 1, 2, 5, 20, 60, 200)
 """Of transactions, in changes."""
 _ROLLED_BACK: Final = 0.1
@@ -53,38 +49,54 @@ _AT_ONCE: Final = 3_000
 
 
 @contextmanager
-def changes_demo(story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> Iterator[Stage]:
-    story.step("Starting a PostgreSQL server, with wal_level = logical")
-    with LocalPostgresql(settings={"wal_level": "logical"}) as server:
+def changes_demo(kind: str, story: Story, broker: Broker, kubernetes: Kubernetes, directory: Path) -> Iterator[Stage]:
+    """`kind`: of the source."""
+    story.step("Starting a PostgreSQL server" + (", with wal_level = logical" if kind == "postgresql" else ""))
+    with LocalPostgresql(settings={"wal_level": "logical"}) as target:
+        story.say(f"it listens on {target.address}")
+        with _origin(kind, story, target) as origin:
+            demo = _ChangesDemo(story, broker, kubernetes, directory, origin, target)
+            with demo.writer:
+                yield demo
+
+
+@contextmanager
+def _origin(kind: str, story: Story, target: LocalPostgresql) -> Iterator[Origin[Any]]:
+    """The server that is read: that of the copy, or one of another kind."""
+    if kind == "postgresql":
+        yield PostgresqlOrigin(target)
+        return
+    server = LocalMysql() if kind == "mysql" else LocalMariadb()
+    story.step(f"Starting a {server.title} server, with binlog_row_metadata = FULL")
+    with server:
         story.say(f"it listens on {server.address}")
-        demo = _ChangesDemo(story, broker, kubernetes, directory, _document(server, broker), server)
-        with demo.writer:
-            yield demo
+        yield BinlogOrigin(server)
 
 
-def _document(server: LocalPostgresql, broker: Broker) -> dict[str, Any]:
+def _document(origin: Origin[Any], target: LocalPostgresql, broker: Broker) -> dict[str, Any]:
     """The example, with the servers of this machine; what it makes goes with it."""
-    document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+    document: dict[str, Any] = yaml.safe_load(origin.example.read_text())
     spec = document["spec"]
     spec["deletionPolicy"] = "Delete"
     spec["trigger"]["maxOffsetsPerTrigger"] = _AT_ONCE
+    [source] = spec["source"].values()
+    source |= origin.source
+    source["changes"]["bootstrapServers"] = broker.bootstrap_servers
+    spec["source"] = {origin.kind: source}
     # It trusts whoever comes from this machine.
-    ours = {"servers": server.address, "auth": {"username": SUPERUSER}}
-    spec["source"]["postgresql"] |= ours
-    spec["source"]["postgresql"]["changes"]["bootstrapServers"] = broker.bootstrap_servers
-    spec["sinks"][0]["postgresql"] |= ours
+    spec["sinks"][0]["postgresql"] |= {"servers": target.address, "auth": {"username": SUPERUSER}}
     return document
 
 
 class _Writer:
     """Changes a table in transactions of all sizes, in a thread, until it is told to stop; never stops by itself."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
+    def __init__(self, origin: Origin[Any]) -> None:
         self.made = 0
         """Changes that are committed."""
         self._changes = Changes(SEED, MOST_KEYS)
         self._chance = random.Random(SEED)  # noqa: S311 - it is to be repeated
-        self._connect = connect
+        self._origin = origin
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
@@ -98,7 +110,7 @@ class _Writer:
             self._thread.join()
 
     def make(self, count: int) -> None:
-        with self._connect() as session:
+        with self._origin.session() as session:
             done = 0
             while done < count:
                 done += self._transaction(session, min(self._chance.choice(_SIZES), count - done))
@@ -116,21 +128,16 @@ class _Writer:
 
     def _run(self) -> None:
         try:
-            with self._connect() as session:
+            with self._origin.session() as session:
                 while not self._stopping.wait(_PAUSE_S):
                     self._transaction(session, self._chance.choice(_SIZES))
-        except psycopg.Error as error:
+        except self._origin.errors as error:
             self._failure = error
 
-    def _transaction(self, session: psycopg.Connection[Any], size: int) -> int:
-        with session.transaction(), session.pipeline():
-            for each in self._changes.next(size):
-                session.execute(each.sql.format(table=TABLE).encode(), each.values)
-            if self._chance.random() < _ROLLED_BACK:
-                # What is rolled back is in the server's log too, and must not be in the topic.
-                session.execute("SAVEPOINT s")
-                session.execute(_NEVER)
-                session.execute("ROLLBACK TO s")
+    def _transaction(self, session: Any, size: int) -> int:
+        # What is rolled back may be in the server's log too, and must not be in the topic.
+        rolls_back = self._chance.random() < _ROLLED_BACK
+        self._origin.commit(session, [*self._changes.next(size)], rolls_back=rolls_back)
         self.made += size
         return size
 
@@ -142,18 +149,19 @@ class _ChangesDemo(Stage):
         broker: Broker,
         kubernetes: Kubernetes,
         directory: Path,
-        document: dict[str, Any],
-        server: LocalPostgresql,
+        origin: Origin[Any],
+        target: LocalPostgresql,
     ) -> None:
+        document = _document(origin, target, broker)
         super().__init__(story, broker, kubernetes, directory, document)
-        self._server = server
-        source, sink = document["spec"]["source"]["postgresql"], document["spec"]["sinks"][0]["postgresql"]
-        self._origin: str = source["database"]
-        self._target: str = sink["database"]
+        self._origin, self._target = origin, target
+        [source], [sink] = document["spec"]["source"].values(), document["spec"]["sinks"]
+        self._database: str = sink["postgresql"]["database"]
+        """Of the copy."""
         self._topic: str = source["changes"]["topic"]["name"]
         self._at_first: set[int] = set()
         """The keys that were there when the witness began."""
-        self.writer = _Writer(lambda: self._session(self._origin))
+        self.writer = _Writer(origin)
 
     @override
     def play(self) -> None:
@@ -167,23 +175,18 @@ class _ChangesDemo(Stage):
         self.kill_server()
         self.count()
         self.delete()
-        self._story.table(self._audits, by="consumer and by the server's own decoding")
+        self._story.table(self._audits, by="consumer and by the server itself")
 
     def fill(self) -> None:
-        story = self._story
-        story.step(f"A table {TABLE} of the database {self._origin}, and what the server itself says of its changes")
-        with self._session(DATABASE) as session:
-            for each in (self._origin, self._target):
-                session.execute(f"CREATE DATABASE {each}".encode())
-        with self._session(self._origin) as session:
-            columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-            session.execute(f"CREATE TABLE {TABLE} ({columns})".encode())
+        story, origin = self._story, self._origin
+        story.step(f"A table {origin.table}, and what the server itself says of its changes")
+        with session_of(self._target, DATABASE) as session:
+            session.execute(f"CREATE DATABASE {self._database}".encode())
+        origin.prepare()
         self.writer.make(FIRST)
-        with self._session(self._origin) as session:
-            self._at_first = {key for (key,) in session.execute(_KEYS)}
-            session.execute(CREATE, (WITNESS,))
+        self._at_first = {row[0] for row in origin.rows()}
         story.say(f"{FIRST:,} changes are made; the table has {len(self._at_first):,} rows now")
-        story.say(f"a slot {WITNESS} with the plugin test_decoding notes what comes from here on")
+        story.say(origin.watch())
 
     def read(self) -> None:
         """The tables first, then what changes."""
@@ -192,7 +195,7 @@ class _ChangesDemo(Stage):
         kubernetes.wait_for("the snapshot is complete", DELIVERY_S, self._is_streaming, _POLL_S)
         self._show_source()
         kubernetes.wait_for("rows are in the copy", DELIVERY_S, lambda: self._copied() > 0 or None, _POLL_S)
-        story.check(f"{self._copied():,} rows are in the copy, in the database {self._target}", holds=True)
+        story.check(f"{self._copied():,} rows are in the copy, in the database {self._database}", holds=True)
 
     def kill_stage(self) -> None:
         story, kubernetes = self._story, self._kubernetes
@@ -221,12 +224,12 @@ class _ChangesDemo(Stage):
         story, kubernetes = self._story, self._kubernetes
         story.step("Killing the server")
         self.writer.stop()
-        self._server.kill()
+        self._origin.server.kill()
         error = kubernetes.wait_for("the source tells of it", REACTION_S, self._unreachable)
         self._get("-o", "wide")
         story.check(f"the stage waits, and says why: {error['reason']}", holds=bool(error.get("remedy")))
-        self._server.start()
-        story.say("the server runs again; it may have forgotten how far its slot was confirmed")
+        self._origin.server.start()
+        story.say("the server runs again")
         self.writer.start()
         kubernetes.wait_for("the pipeline is Ready", START_S, self._is_ready, _POLL_S)
         before = self._changes_told()
@@ -240,7 +243,7 @@ class _ChangesDemo(Stage):
         kubernetes.wait_for("the copy is the table", START_S + DELIVERY_S, self._is_same, _POLL_S)
         self._show_source()
         self._audit_topic()
-        table, copy = self._rows(self._origin), self._rows(self._target)
+        table, copy = self._origin.rows(), self._copy()
         self._audited(
             "the copy, beside the table",
             Audit(
@@ -257,13 +260,11 @@ class _ChangesDemo(Stage):
         story.step("Deleting the pipeline, with deletionPolicy: Delete")
         story.typed(f"kubectl delete sinkpipeline {self.name}")
         story.show(self._kubernetes.kubectl("delete", "sinkpipeline", self.name, f"--timeout={REACTION_S:.0f}s"))
-        self._events("SlotDropped")
-        with self._session(self._origin) as session:
-            slots = [name for (name,) in session.execute("SELECT slot_name FROM pg_replication_slots")]
-            publications = session.execute("SELECT pubname FROM pg_publication").fetchall()
+        if self._origin.kind == "postgresql":
+            self._events("SlotDropped")
         story.check(
-            "the server keeps nothing for it: its slot, its publication and its topic are gone",
-            holds=slots == [WITNESS] and not publications and self._broker.topic_id(self._topic) is None,
+            f"the server keeps nothing for it: {self._origin.left}",
+            holds=self._origin.keeps_nothing() and self._broker.topic_id(self._topic) is None,
         )
 
     def _audit_topic(self) -> None:
@@ -272,14 +273,13 @@ class _ChangesDemo(Stage):
         documents = [json.loads(each.value or b"{}") for each in records]
         read = Counter(each["after"]["id"] for each in documents if each["op"] == "r")
         found = [
-            Written(told_by(document), place_of(document), record.partition, record.offset)
+            Written(self._origin.tellable(told_by(document)), place_of(document), record.partition, record.offset)
             for record, document in zip(records, documents, strict=True)
             if document["op"] != "r"
         ]
         # The rows of a snapshot stand just before the place where its stream begins.
         begin = max(place_of(each)[0] for each in documents if each["op"] == "r") + 1
-        with self._session(self._origin) as session:
-            earlier, expected = split(session.execute(PEEK, (WITNESS,)), begin)
+        earlier, expected = self._origin.told(begin)
         keys = set(self._at_first)
         for each in earlier:
             key = dict(each.row)["id"]
@@ -295,7 +295,7 @@ class _ChangesDemo(Stage):
             ),
         )
         by_op = ", ".join(f"{count:,} {op}" for op, count in sorted(Counter(each.op for each in expected).items()))
-        self._story.say(f"by the server's own decoding, its changes since then are {by_op}")
+        self._story.say(f"by the server itself, its changes since then are {by_op}")
         difference = compared(expected, found)
         self._audited(
             "changes, in the order of commits",
@@ -308,31 +308,17 @@ class _ChangesDemo(Stage):
             ),
         )
 
-    def _session(self, database: str) -> psycopg.Connection[Any]:
-        """In which each statement is a transaction."""
-        return psycopg.connect(
-            host=HOST,
-            port=self._server.port,
-            user=SUPERUSER,
-            dbname=database,
-            autocommit=True,
-            options="-c timezone=UTC",
-        )
-
-    def _rows(self, database: str) -> set[tuple[Any, ...]]:
-        with self._session(database) as session:
-            return set(session.execute(_ROWS))
+    def _copy(self) -> set[tuple[Any, ...]]:
+        try:
+            return rows_of(self._target, self._database, COPY)
+        except psycopg.errors.UndefinedTable:
+            return set()
 
     def _copied(self) -> int:
-        try:
-            with self._session(self._target) as session:
-                [(count,)] = session.execute(_COUNT).fetchall()
-                return int(count)
-        except psycopg.errors.UndefinedTable:
-            return 0
+        return len(self._copy())
 
     def _is_same(self) -> bool | None:
-        return self._rows(self._origin) == self._rows(self._target) or None
+        return self._origin.rows() == self._copy() or None
 
     def _source(self) -> dict[str, Any]:
         found: dict[str, Any] = self._kubernetes.status(self.name).get("source") or {}

@@ -223,7 +223,7 @@ _DEMOS: Mapping[str, Callable[[Story, Broker, Kubernetes, Path], AbstractContext
     "kafka": lambda *of: nullcontext(Demo(*of)),
     "postgresql": table_demo,
     **{kind: partial(stream_demo, kind) for kind in EXAMPLES},
-    f"{_SOURCE}postgresql": changes_demo,
+    **{f"{_SOURCE}{kind}": partial(changes_demo, kind) for kind in ("postgresql", "mysql", "mariadb")},
 }
 
 

@@ -106,7 +106,9 @@ def _plain(text: str, escaped: re.Pattern[str]) -> Any:
         inner = text[1 : text.rindex("'")]
         raw = escaped.sub(_unescaped, inner)
         return raw.encode(errors="surrogateescape").decode()
-    return int(text.split(" ", 1)[0])
+    # What is unsigned stands behind what is printed as signed.
+    number = text.split(" ", 1)[0]
+    return int(number) if number.lstrip("-").isdigit() else number
 
 
 def _unescaped(found: re.Match[str]) -> str:
