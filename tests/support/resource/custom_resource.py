@@ -71,6 +71,8 @@ def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[ValidationEr
 _Validator: Any = extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
 
 
+_MOST = 16
+"""Validators that are kept."""
 _FORMATS = jsonschema.FormatChecker(formats=[])
 
 
@@ -80,8 +82,22 @@ def _is_time(value: object) -> bool:
 
 
 def _invalid(schema: Schema, value: Any) -> Iterator[str]:
-    for error in _Validator(_nullable(schema), format_checker=_FORMATS).iter_errors(value):
+    for error in _validator_of(schema).iter_errors(value):
         yield f"{_place(error.absolute_path)}: {error.message}"
+
+
+_made: list[tuple[Schema, Any]] = []
+
+
+def _validator_of(schema: Schema) -> Any:
+    """To make one takes longer than to use it; nobody changes a schema that was used."""
+    for each, validator in _made:
+        if each is schema:
+            return validator
+    validator = _Validator(_nullable(schema), format_checker=_FORMATS)
+    _made.insert(0, (schema, validator))
+    del _made[_MOST:]
+    return validator
 
 
 def _nullable(schema: Any) -> Any:
