@@ -230,6 +230,8 @@ class LocalKafka:
             "broker.heartbeat.interval.ms": "500",
             # Many tests write records of long ago, which the default takes away every five minutes.
             "log.retention.check.interval.ms": "86400000",
+            # It is checked for the first time after half a minute, too.
+            "log.initial.task.delay.ms": "86400000",
             "log.cleaner.enable": "true",
             # The default takes a quarter of the heap at once.
             "log.cleaner.dedupe.buffer.size": "8388608",
