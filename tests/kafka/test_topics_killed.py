@@ -213,7 +213,7 @@ def test_of_topics_that_can_t_all_be_created_none_is(sink: SeveralTopicsSink) ->
 
 
 @pytest.mark.thorough("another point; a kill while a topic is added is in make test")
-@pytest.mark.parametrize("reason", [Reason.BROKER_UNREACHABLE, Reason.TOPIC_CREATION_FAILED])
+@pytest.mark.parametrize("reason", [Reason.BROKER_UNREACHABLE, Reason.TOPICS_CHANGED])
 def test_what_was_created_before_an_error_is_remembered(
     reason: Reason, sink: SeveralTopicsSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
