@@ -41,6 +41,7 @@ def check(lab: BinlogLab, *tables: str) -> int:
 
 
 @BOTH
+@pytest.mark.thorough("the other server: the same code", after=1)
 def test_rows_beside_a_stream(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
     insert(lab, 10_000_000, 3_000)

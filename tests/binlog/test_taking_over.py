@@ -43,6 +43,7 @@ def swap(servers: TwoServers) -> None:
 
 
 @BOTH
+@pytest.mark.thorough("the other server; tests/model has MySQL's in make test", after=1)
 def test_a_replica_takes_over(servers: TwoServers) -> None:
     lab = servers.lab
     lab.live()

@@ -133,6 +133,7 @@ def test_a_table_follows_a_table(lab: BinlogLab, begins: str, tmp_path: Path) ->
         assert check_rows(lab.expected(), lab.found()) > 0
 
 
+@pytest.mark.thorough("the other server; tests/binlog has both", after=1)
 def test_the_change_topic_is_enough(lab: BinlogLab, tmp_path: Path) -> None:
     """In `make test`: it needs no Spark, and has the command, its stage and its status on the real servers."""
     insert(lab, 50_000, 7)
