@@ -26,8 +26,12 @@ from sinkpipeline.nats.kind import NatsPorts
 from sinkpipeline.nats.settings import Connection, SinkSettings, Stream
 from sinkpipeline.sinks.contract import RowBatch
 from support.sink.cell_sink import CellSink, WithLetters
+from support.waiting import wait_until
 
 T = TypeVar("T")
+
+
+_NO_MESSAGE = 10037
 
 
 @cache
@@ -76,7 +80,7 @@ def messages(address: str, stream: str) -> list[tuple[int, str, dict[str, str], 
     first, last = state["state"]["first_seq"], state["state"]["last_seq"]
     calls = [(f"STREAM.MSG.GET.{stream}", {"seq": each}) for each in range(max(1, first), last + 1)]
     found = []
-    for answer in apis(address, calls):
+    for answer in wait_until(lambda: _answered(address, calls), "each message is there, or is none") if calls else []:
         if "error" not in answer:
             each = answer["message"]
             block = base64.b64decode(each.get("hdrs") or "").decode().split("\r\n")[1:]
@@ -84,6 +88,12 @@ def messages(address: str, stream: str) -> list[tuple[int, str, dict[str, str], 
             payload = base64.b64decode(each.get("data") or "")
             found.append((each["seq"], each["subject"], headers, payload))
     return found
+
+
+def _answered(address: str, calls: Collection[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Nothing where a stream has no leader for a moment: that says nothing of a message."""
+    found = apis(address, calls)
+    return found if all(each.get("error", {}).get("err_code", _NO_MESSAGE) == _NO_MESSAGE for each in found) else []
 
 
 def of_offsets(partition: SourcePartition, offsets: range) -> RowBatch:
