@@ -75,6 +75,7 @@ def source_rows(lab: BinlogLab) -> list[tuple[Any, ...]]:
 
 @pytest.mark.spark
 @pytest.mark.thorough("starts Spark; tests/binlog has the stage, tests/spark/test_changes the rows")
+@pytest.mark.thorough("the other server; test_the_change_topic_is_enough has both", after=2)
 @pytest.mark.parametrize("begins", ["Snapshot", "IncrementalSnapshot"])
 def test_a_table_follows_a_table(lab: BinlogLab, begins: str, tmp_path: Path) -> None:
     logical = KEEPER.get("logical", lambda: LocalPostgresql(settings=LOGICAL))
