@@ -51,12 +51,17 @@ class Sought:
         assert not is_a_crash(found.value), "this is a crash, and no consequence of the mutation"
 
     def is_found_by(self, seed: int) -> bool:
+        """Raises Violation where the product does the same without the mutation, which then shows nothing."""
         try:
             with self.applied():
                 self.look(FEW, with_seed=seed)
         except Violation as violation:
-            return not is_a_crash(violation)
-        return False
+            if is_a_crash(violation):
+                return False
+        else:
+            return False
+        self.look(FEW, with_seed=seed)
+        return True
 
     def seed(self) -> int | None:
         """The first that finds it."""

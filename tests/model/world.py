@@ -291,6 +291,9 @@ class World:
             if not self._is_quiet():
                 # What a start or a task writes into the new topic, only the driver that remembers it can explain.
                 self.justified.add(Reason.PROGRESS_CORRUPT)
+                if self.shape.cells:
+                    # Who writes into cells that are gone is refused, and looks again after some minutes.
+                    self.justified.add(Reason.SINK_REFUSED)
             length = self.broker.log(PROGRESS, 0).high
             self.broker.delete(PROGRESS)
             if create:
