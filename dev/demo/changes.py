@@ -137,7 +137,7 @@ class _Writer:
     def _transaction(self, session: Any, size: int) -> int:
         # What is rolled back may be in the server's log too, and must not be in the topic.
         rolls_back = self._chance.random() < _ROLLED_BACK
-        self._origin.commit(session, [*self._changes.next(size)], rolls_back=rolls_back)
+        self._origin.commit(session, self._origin.statements(self._changes.next(size), rolls_back=rolls_back))
         self.made += size
         return size
 
@@ -194,8 +194,8 @@ class _ChangesDemo(Stage):
         story.step("The rows that are there, and then the stream")
         kubernetes.wait_for("the snapshot is complete", DELIVERY_S, self._is_streaming, _POLL_S)
         self._show_source()
-        kubernetes.wait_for("rows are in the copy", DELIVERY_S, lambda: self._copied() > 0 or None, _POLL_S)
-        story.check(f"{self._copied():,} rows are in the copy, in the database {self._database}", holds=True)
+        copied = kubernetes.wait_for("rows are in the copy", DELIVERY_S, lambda: len(self._copy()) or None, _POLL_S)
+        story.say(f"{copied:,} rows are in the copy, in the database {self._database}")
 
     def kill_stage(self) -> None:
         story, kubernetes = self._story, self._kubernetes
@@ -313,9 +313,6 @@ class _ChangesDemo(Stage):
             return rows_of(self._target, self._database, COPY)
         except psycopg.errors.UndefinedTable:
             return set()
-
-    def _copied(self) -> int:
-        return len(self._copy())
 
     def _is_same(self) -> bool | None:
         return self._origin.rows() == self._copy() or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ import pymysql
 from typing_extensions import override
 
 from deployed.cluster import ROOT
-from readers.binlog import ARGUMENTS, told
+from readers.binlog import printed, told
 from readers.changes import CREATE, PEEK, Told, lsn_of, split
 from servers.binlog_server import SUPERUSER as ROOT_USER
 from servers.binlog_server import BinlogServer
@@ -25,8 +25,6 @@ from soak.changes import COLUMNS, Change
 
 SHOP: Final = "shop"
 """The database."""
-NEVER: Final = "INSERT INTO {table} (id, name) VALUES (-1, 'never')"
-"""In a part of a transaction that is rolled back."""
 Server = TypeVar("Server", LocalPostgresql, BinlogServer)
 
 
@@ -63,9 +61,18 @@ class Origin(ABC, Generic[Server]):
     def session(self) -> Iterator[Any]:
         """Of a writer."""
 
+    def statements(self, changes: Iterable[Change], *, rolls_back: bool) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Of one transaction, with their values; perhaps with a part that is rolled back."""
+        for each in changes:
+            yield each.sql.format(table=self.table), each.values
+        if rolls_back:
+            yield "SAVEPOINT s", ()
+            yield f"INSERT INTO {self.table} (id, name) VALUES (-1, 'never')", ()  # noqa: S608 - the example's name
+            yield "ROLLBACK TO s", ()
+
     @abstractmethod
-    def commit(self, session: Any, changes: Sequence[Change], *, rolls_back: bool) -> None:
-        """In one transaction; with a part that is rolled back."""
+    def commit(self, session: Any, statements: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+        """In one transaction."""
 
     @abstractmethod
     def rows(self) -> set[tuple[Any, ...]]:
@@ -120,14 +127,10 @@ class PostgresqlOrigin(Origin[LocalPostgresql]):
             yield session
 
     @override
-    def commit(self, session: psycopg.Connection[Any], changes: Sequence[Change], *, rolls_back: bool) -> None:
+    def commit(self, session: psycopg.Connection[Any], statements: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
         with session.transaction(), session.pipeline():
-            for each in changes:
-                session.execute(each.sql.format(table=self.table).encode(), each.values)
-            if rolls_back:
-                session.execute("SAVEPOINT s")
-                session.execute(NEVER.format(table=self.table).encode())
-                session.execute("ROLLBACK TO s")
+            for sql, values in statements:
+                session.execute(sql.encode(), values)
 
     @override
     def rows(self) -> set[tuple[Any, ...]]:
@@ -150,7 +153,7 @@ class BinlogOrigin(Origin[BinlogServer]):
 
     example = ROOT / "examples" / "orders-changes-of-mysql.yaml"
     table = f"{SHOP}.orders"
-    left = "its topic is gone, and a binary log is nobody's"
+    left = "it has the databases and tables that it had, and the topic is gone"
     errors = (pymysql.Error, OSError)
     _TYPES: Final = {
         "bigint PRIMARY KEY": "bigint PRIMARY KEY",
@@ -167,6 +170,8 @@ class BinlogOrigin(Origin[BinlogServer]):
         super().__init__(server)
         self.kind = server.kind
         self._begin = 0
+        self._tables: set[tuple[str, str]] = set()
+        """Those that there were at first."""
 
     @property
     @override
@@ -185,6 +190,7 @@ class BinlogOrigin(Origin[BinlogServer]):
     def watch(self) -> str:
         file, offset = self.server.end()
         self._begin = lsn_of(f"{file}:{offset}")
+        self._tables = self._there()
         return f"what comes from here on, {file}:{offset}, {self.server.printer} will print in the end"
 
     @contextmanager
@@ -195,15 +201,11 @@ class BinlogOrigin(Origin[BinlogServer]):
 
     @override
     def commit(
-        self, session: pymysql.connections.Connection[Any], changes: Sequence[Change], *, rolls_back: bool
+        self, session: pymysql.connections.Connection[Any], statements: Iterable[tuple[str, tuple[Any, ...]]]
     ) -> None:
         with session.cursor() as cursor:
-            for each in changes:
-                cursor.execute(each.sql.format(table=self.table), each.values)
-            if rolls_back:
-                cursor.execute("SAVEPOINT s")
-                cursor.execute(NEVER.format(table=self.table))
-                cursor.execute("ROLLBACK TO s")
+            for sql, values in statements:
+                cursor.execute(sql, values)
         session.commit()
 
     @override
@@ -217,18 +219,8 @@ class BinlogOrigin(Origin[BinlogServer]):
         return self._printed(self._begin, begin), self._printed(begin, None)
 
     def _printed(self, begin: int, end: int | None) -> list[Told]:
-        with self.session() as session, session.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            numbers = {lsn_of(f"{row[0]}:0") >> 32: row[0] for row in cursor.fetchall()}
-        last = max(numbers) if end is None else end >> 32
-        files = [name for number, name in sorted(numbers.items()) if begin >> 32 <= number <= last]
-        where = ["--read-from-remote-server", f"--host={HOST}", f"--port={self.server.port}", f"--user={ROOT_USER}"]
-        bounds = [f"--start-position={begin & 0xFFFFFFFF}"]
-        if end is not None:
-            bounds.append(f"--stop-position={end & 0xFFFFFFFF}")
-        text = self.server.run(self.server.printer, *ARGUMENTS, *where, *bounds, *files)
         columns, keys = {self.table: [*COLUMNS]}, {self.table: ["id"]}
-        found = told(text, columns, keys, is_mysql=self.kind == "mysql")
+        found = told(printed(self.server, begin, end), columns, keys, is_mysql=self.kind == "mysql")
         return [self.tellable(each) for each in found]
 
     @override
@@ -237,7 +229,13 @@ class BinlogOrigin(Origin[BinlogServer]):
 
     @override
     def keeps_nothing(self) -> bool:
-        return True
+        return self._there() == self._tables
+
+    def _there(self) -> set[tuple[str, str]]:
+        """Each table, with its database."""
+        with self.session() as session, session.cursor() as cursor:
+            cursor.execute("SELECT table_schema, table_name FROM information_schema.tables")
+            return {*cursor.fetchall()}
 
 
 def _in_utc(value: Any) -> Any:

@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from readers.changes import Told, short
+from readers.changes import Told, lsn_of, short
+from servers.binlog_server import SUPERUSER, BinlogServer
+from servers.local_process import HOST
 
-ARGUMENTS: Final = ("--verbose", "--base64-output=decode-rows")
-"""Of `mariadb-binlog` or `mysqlbinlog`, beside the server's address and its files."""
+_ARGUMENTS: Final = ("--verbose", "--base64-output=decode-rows", "--read-from-remote-server")
+_FIRST: Final = 4
+"""Where the first event of a file stands."""
 
 _GTID = re.compile(r"#.*\bGTID (\d+-\d+-\d+)\b|SET @@SESSION.GTID_NEXT= '(?:ANONYMOUS|([0-9a-f-]+:.*?))'")
 _TRUNCATE = re.compile(r"(?:/\*.*?\*/ *)*TRUNCATE (?:TABLE )?`?(\w+)`?(?:\.`?(\w+)`?)?", re.IGNORECASE)
@@ -66,6 +69,21 @@ class _Print:
         if self._op and self._table in self._columns:
             self.found += _changes(self._op, self._table, self._gtid, self._sides, self._keys.get(self._table, ()))
         self._op, self._sides = "", []
+
+
+def printed(server: BinlogServer, begin: int, end: int | None = None) -> str:
+    """What `mariadb-binlog` or `mysqlbinlog` prints of a server's log, from a place (`lsn_of`) up to another one."""
+    with server.connected() as session, session.cursor() as cursor:
+        cursor.execute("SHOW BINARY LOGS")
+        files = [row[0] for row in cursor.fetchall()]
+    numbers = {name: lsn_of(f"{name}:0") >> 32 for name in files}
+    last = max(numbers.values()) if end is None else end >> 32
+    wanted = [name for name in files if begin >> 32 <= numbers[name] <= last]
+    where = [f"--host={HOST}", f"--port={server.port}", f"--user={SUPERUSER}"]
+    bounds = [f"--start-position={max(_FIRST, begin & 0xFFFFFFFF)}"]
+    if end is not None:
+        bounds.append(f"--stop-position={end & 0xFFFFFFFF}")
+    return server.run(server.printer, *_ARGUMENTS, *where, *bounds, *wanted)
 
 
 def told(

@@ -76,12 +76,16 @@ def explore_plays(
     run()
 
 
+def seeded(machine: type[Calm], with_seed: int) -> type[Calm]:
+    """A class of its own: Hypothesis keeps the seed at the class."""
+    return seed(with_seed)(type(machine.__name__, (machine,), {}))
+
+
 @_the_same_runs()
 def search(machine: type[Calm], runs: int, *, with_seed: int | None = None) -> None:
     """Tries the same runs every time, and ends with the first that fails, as it is."""
     if with_seed is not None:
-        # A class of its own: Hypothesis keeps the seed at the class.
-        machine = seed(with_seed)(type(machine.__name__, (machine,), {}))
+        machine = seeded(machine, with_seed)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(

@@ -12,9 +12,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from model.exploring import seeded
 from model.machine import (
     AddedTopics,
     AtLeastOnce,
@@ -63,12 +64,10 @@ def hunt(machine: type[Calm], with_seed: int, runs: int = RUNS, *, small: bool =
 
     `small`: made as small as can be, which takes minutes.
     """
-    # A class of its own: Hypothesis keeps the seed at the class.
-    seeded = seed(with_seed)(type(machine.__name__, (machine,), {}))
     phases = [Phase.generate, Phase.shrink] if small else [Phase.generate]
     try:
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
-            seeded,
+            seeded(machine, with_seed),
             settings=settings(
                 max_examples=runs,
                 stateful_step_count=15,

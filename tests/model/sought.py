@@ -64,10 +64,14 @@ class Sought:
         return True
 
     def seed(self) -> int | None:
-        """The first that finds it."""
+        """The first that finds it, if one does in time."""
         ends = time.process_time() + _LONG_S
-        untimely = itertools.takewhile(lambda _: time.process_time() < ends, itertools.count())
-        return next((each for each in untimely if self.is_found_by(each)), None)
+        for each in itertools.count():
+            if self.is_found_by(each):
+                return each
+            if time.process_time() > ends:
+                break
+        return None
 
 
 def is_a_crash(violation: Violation) -> bool:

@@ -116,6 +116,7 @@ def test_each_row_is_once_and_in_order_whatever_leads(cluster: LocalNatsCluster,
     assert troubles == []
     wait_until(lambda: is_there(sink), "it answers", 60)
     values = values_of(sink)
+    assert len(values) == sum(ENDS.values()), "each once, and nothing else"
     for partition, end in ENDS.items():
         own = [each for each in values if each.startswith(f"{partition.partition}:")]
         assert own == [f"{partition.partition}:{offset}" for offset in range(end)], "in their order"

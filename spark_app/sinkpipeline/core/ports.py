@@ -316,6 +316,7 @@ class Target(Protocol):
 
         Raises:
             SinkPipelineError: also TopicCreationFailed, and TopicsChanged where one of the others is gone by now.
+            InDoubt: no answer came, so it may have been there for a while. Who starts begins anew.
         """
 
     def prepare_letters(self, source: Mapping[str, str]) -> Letters:

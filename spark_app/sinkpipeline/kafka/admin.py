@@ -254,7 +254,7 @@ class Admin:
         """Likewise, of a topic for rows: where no answer came, it may have taken another driver's rows, and be gone.
 
         Raises:
-            InDoubt: where who has read the progress again may ask again.
+            InDoubt: whether it was created is not known. Read the progress before asking again.
         """
         with asked_once():
             return self._answered_creation(request)

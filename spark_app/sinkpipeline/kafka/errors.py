@@ -158,9 +158,10 @@ def repeated(ask: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def asked_once() -> Iterator[None]:
-    """For what follows from something read before, which may hold no more when it is asked again.
+    """For a request that follows from what was read before: that may hold no more by the time it is asked again.
 
-    Raises InDoubt where `repeated` would ask again: so who reads reads again first.
+    Raises:
+        InDoubt: where `repeated` would ask again. Read again first.
     """
     try:
         yield

@@ -16,10 +16,9 @@ import pytest
 from pymysql.cursors import Cursor
 from typing_extensions import override
 
-from readers.binlog import ARGUMENTS, told
+from readers.binlog import printed, told
 from readers.changes import Told, lsn_of
 from servers.binlog_server import SUPERUSER, BinlogServer
-from servers.local_process import HOST
 from servers.mariadb import LocalMariadb
 from servers.mysql import LocalMysql
 from sinkpipeline.changes.settings import BinlogConnection, BinlogSettings, StageSettings
@@ -172,17 +171,9 @@ class BinlogLab(StageLab):
 
     def expected(self, behind: int = 0) -> list[Told]:
         """What the server says of the tables; of transactions that are in its log behind a place."""
-        with self.connected(None) as session, session.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            files = [row[0] for row in cursor.fetchall()]
-        begin = max(behind, self.begins_at)
-        files = [each for each in files if lsn_of(f"{each}:0") >> 32 >= begin >> 32]
-        where = ["--read-from-remote-server", f"--host={HOST}", f"--port={self.server.port}", f"--user={SUPERUSER}"]
-        start = f"--start-position={max(4, begin & 0xFFFFFFFF)}"
-        text = self.server.run(self.server.printer, *ARGUMENTS, *where, start, *files)
         ours = [each for each in self.tables if each in _COLUMNS]
         return told(
-            text,
+            printed(self.server, max(behind, self.begins_at)),
             {f"{self.name}.{each}": _COLUMNS[each] for each in ours},
             {f"{self.name}.{each}": _KEYS.get(each, ()) for each in ours},
             is_mysql=self.kind == "mysql",

@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 
 _NO_MESSAGE = 10037
+"""The code of the API's error where none has that sequence."""
 
 
 @cache
@@ -79,8 +80,9 @@ def messages(address: str, stream: str) -> list[tuple[int, str, dict[str, str], 
         return []
     first, last = state["state"]["first_seq"], state["state"]["last_seq"]
     calls = [(f"STREAM.MSG.GET.{stream}", {"seq": each}) for each in range(max(1, first), last + 1)]
+    answers = wait_until(lambda: _answered(address, calls), "each message is there, or is none") if calls else []
     found = []
-    for answer in wait_until(lambda: _answered(address, calls), "each message is there, or is none") if calls else []:
+    for answer in answers:
         if "error" not in answer:
             each = answer["message"]
             block = base64.b64decode(each.get("hdrs") or "").decode().split("\r\n")[1:]
