@@ -85,8 +85,9 @@ test: servers helm nats-old redis-old prometheus postgresql mariadb mysql ## Wha
 collected: install
 	@mkdir -p build && $(RUN) -m pytest --collect-only --quiet $(TESTS) >build/collected.txt || { cat build/collected.txt; exit 1; }
 
+# MINUTES=30 begins no test later than that, and counts what did not begin.
 test-rest: servers helm nats-old redis-old prometheus postgresql mariadb mysql ## What test-all has beside test: each variant, each point where something can be killed
-	$(PYTEST) --stage rest --costs build/costs/test-rest.json $(TESTS)
+	$(PYTEST) --stage rest $(if $(MINUTES),--minutes $(MINUTES)) --costs build/costs/test-rest.json $(TESTS)
 
 test-long: servers helm prometheus postgresql mariadb mysql ## What takes longest, and shows once more what test-all shows: before a release
 	$(PYTEST) --numprocesses 2 --stage long --costs build/costs/long.json $(TESTS)

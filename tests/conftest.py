@@ -15,6 +15,7 @@ from servers.postgresql import LocalPostgresql, bin_directory
 from servers.redis import LocalRedis, program
 from servers.schema_registry import LocalRegistry
 from support.runs.costs import Measuring, Telling
+from support.runs.ending import Counting, Until
 from support.runs.failing import AtOnce
 from support.runs.keeper import KEEPER, Ending
 from support.runs.sharing import Sharing
@@ -30,6 +31,7 @@ settings.load_profile("tests")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", metavar="FILE", help="keep what each test cost as JSON")
+    parser.addoption("--minutes", type=float, metavar="N", help="begin no test later than N minutes after the start")
     parser.addoption("--stage", choices=STAGES, help="those of one stage (tests/support/runs/stages.py); default: all")
 
 
@@ -37,9 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Measuring(config))
     config.pluginmanager.register(Ending())
     config.pluginmanager.register(Choosing(config.getoption("stage")))
+    if (minutes := config.getoption("minutes")) is not None:
+        config.pluginmanager.register(Until(minutes))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling(config))
         config.pluginmanager.register(AtOnce(config))
+        config.pluginmanager.register(Counting())
         config.pluginmanager.register(Sharing())
 
 

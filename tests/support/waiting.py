@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from servers.waiting import Patience
@@ -12,6 +13,7 @@ T = TypeVar("T")
 
 DEADLINE_S = 30.0
 _POLL_S = 0.05
+_ASK_AGAIN_S = 1.0
 
 
 def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, *, poll_s: float = _POLL_S) -> T:
@@ -27,3 +29,12 @@ def wait_until(condition: Callable[[], T], what: str, deadline_s: float = DEADLI
         if patience.is_over():
             raise AssertionError(f"waited {deadline_s:.0f} s in vain until {what}; last: {value!r}")
         time.sleep(poll_s)
+
+
+def result_of(future: Future[T], deadline_s: float = DEADLINE_S) -> T:
+    """What it ends with, or raises. On a crowded machine the deadline comes later, too."""
+    patience = Patience(deadline_s)
+    while not wait([future], _ASK_AGAIN_S).done:
+        if patience.is_over():
+            raise AssertionError(f"waited {deadline_s:.0f} s in vain for an answer")
+    return future.result()

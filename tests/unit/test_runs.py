@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from xdist.remote import Producer
 
+from support.runs.ending import Counting, Until
 from support.runs.failing import AtOnce
 from support.runs.keeper import Keeper
 from support.runs.sharing import BothEnds
@@ -132,16 +133,66 @@ def test_a_run_ends_in_which_a_process_crashed() -> None:
     assert sorted([0, 1, 2, *stays.sent, *comes.sent]) == list(range(len(FILES)))
 
 
+class Terminal:
+    """Keeps what is printed."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def ensure_newline(self) -> None: ...
+
+    def write_line(self, line: str) -> None:
+        self.lines.append(line)
+
+    def section(self, title: str, **_: object) -> None:
+        self.lines.append(title)
+
+    line = write_line
+
+
 @pytest.mark.parametrize(("said", "line"), [("no\nat all", "no"), ("  \n", ""), ("", "")])
 def test_a_failure_is_told_at_once(said: str, line: str) -> None:
-    lines: list[str] = []
-    terminal = SimpleNamespace(ensure_newline=lambda: None, write_line=lines.append)
+    terminal = Terminal()
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _: terminal))
-    crash = SimpleNamespace(reprcrash=SimpleNamespace(message=said))
+    places = [
+        SimpleNamespace(path=path, lineno=7) for path in ("tests/a.py", "/usr/lib/queue.py", "tests/support/b.py")
+    ]
+    entries = [*(SimpleNamespace(reprfileloc=each) for each in places), SimpleNamespace(reprfileloc=None)]
+    longrepr = SimpleNamespace(
+        reprcrash=SimpleNamespace(message=said), reprtraceback=SimpleNamespace(reprentries=entries)
+    )
     for failed in (True, False):
-        report: Any = SimpleNamespace(failed=failed, nodeid="tests/a.py::test_b", when="call", longrepr=crash)
+        report: Any = SimpleNamespace(failed=failed, nodeid="tests/a.py::test_b", when="call", longrepr=longrepr)
         AtOnce(config).pytest_runtest_logreport(report)
-    assert lines == [f"FAILED tests/a.py::test_b (call): {line}"]
+    assert terminal.lines == [
+        f"FAILED tests/a.py::test_b (call): {line}",
+        "    at tests/a.py:7",
+        "    at tests/support/b.py:7",
+    ]
+
+
+def test_no_test_begins_when_the_minutes_are_over() -> None:
+    clock = iter([100.0, 159.0, 161.0])
+    run = Until(1, lambda: next(clock))
+    run.pytest_runtest_setup()
+    with pytest.raises(pytest.skip.Exception, match="not begun: the run's minutes are over"):
+        run.pytest_runtest_setup()
+
+
+def test_what_did_not_begin_is_counted() -> None:
+    counting, terminal = Counting(), Terminal()
+    printing: Any = terminal
+    counting.pytest_terminal_summary(printing)
+    assert terminal.lines == []
+    skips = {
+        "tests/b.py::test_1": "Skipped: not begun: the run's minutes are over",
+        "tests/b.py::test_2": "Skipped: no",
+    }
+    for nodeid, why in {**skips, "tests/a.py::test_3[x]": skips["tests/b.py::test_1"]}.items():
+        report: Any = SimpleNamespace(skipped=True, nodeid=nodeid, longrepr=("ending.py", 1, why))
+        counting.pytest_runtest_logreport(report)
+    counting.pytest_terminal_summary(printing)
+    assert terminal.lines == ["2 tests did not begin in time", "They are in tests/a.py, tests/b.py."]
 
 
 def test_a_server_runs_until_nobody_needs_it() -> None:

@@ -35,12 +35,12 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from support.waiting import wait_until
+from support.waiting import result_of, wait_until
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact"}
 """The least that a progress topic needs."""
@@ -87,7 +87,7 @@ def ask(servers: str, request: Callable[[AdminClient], Mapping[K, Future[T]]]) -
     # Kept until the answer is there: a client that is collected cancels its requests.
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     [answer] = request(client).values()
-    return answer.result(DEADLINE_S)
+    return result_of(answer, DEADLINE_S)
 
 
 def create_topic(

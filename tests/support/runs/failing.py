@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 
@@ -19,3 +21,12 @@ class AtOnce:
         first = next(iter(said.strip().splitlines()), "")
         terminal.ensure_newline()
         terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {first}")
+        for place in _places(report.longrepr):
+            terminal.write_line(f"    at {place}")
+
+
+def _places(longrepr: Any) -> list[str]:
+    """Of the tests' own code, from the outer to the inner: in which of its waits a test ran out of time."""
+    trace = getattr(longrepr, "reprtraceback", None)
+    entries = [getattr(each, "reprfileloc", None) for each in getattr(trace, "reprentries", ())]
+    return [f"{each.path}:{each.lineno}" for each in entries if each is not None and each.path.startswith("tests")]

@@ -41,7 +41,7 @@ from servers.local_kafka import LocalKafka
 from servers.local_process import HOST, free_ports
 from servers.token_endpoint import TokenEndpoint
 from support.kafka.topics import DEADLINE_S, unique
-from support.waiting import wait_until
+from support.waiting import result_of, wait_until
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -242,23 +242,23 @@ class SecureKafka(LocalKafka):
         credential = ScramCredentialInfo(mechanism, _ITERATIONS)
         change = UserScramCredentialUpsertion(name, credential, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(DEADLINE_S)
+            result_of(future, DEADLINE_S)
 
     def grant(self, principal: str, rights: Collection[Right]) -> None:
         """Grants, and waits until the broker has heard of it."""
         # The last one it hears of: it says that all before it have come too.
         last = Right(ResourceType.TOPIC, unique("last"), AclOperation.READ)
         for future in self.admin.create_acls([right.binding(principal) for right in [*rights, last]]).values():
-            future.result(DEADLINE_S)
+            result_of(future, DEADLINE_S)
         wait_until(lambda: self._granted(principal, last), f"{principal} has its rights")
 
     def revoke(self, principal: str, right: Right) -> None:
         for future in self.admin.delete_acls([right.filter(principal)]).values():
-            assert future.result(DEADLINE_S), f"{principal} never had {right}"
+            assert result_of(future, DEADLINE_S), f"{principal} never had {right}"
         wait_until(lambda: not self._granted(principal, right), f"{principal} has lost {right}")
 
     def _granted(self, principal: str, right: Right) -> bool:
-        return bool(self.admin.describe_acls(right.filter(principal)).result(DEADLINE_S))
+        return bool(result_of(self.admin.describe_acls(right.filter(principal)), DEADLINE_S))
 
 
 @dataclass(frozen=True)
