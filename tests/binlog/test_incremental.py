@@ -262,6 +262,7 @@ def test_under_load_with_ends_at_any_commit(lab: BinlogLab, seed: int, monkeypat
 
 
 @pytest.mark.thorough("tests/changes/test_incremental has it; the server's lock is waited for, which takes long")
+@pytest.mark.thorough("of two servers that the same code reads one", after=1)
 @BOTH
 def test_a_transaction_that_is_open_is_waited_for_and_the_stream_goes_on(lab: BinlogLab) -> None:
     lab.sql(ORDERS)
@@ -308,6 +309,7 @@ def test_a_key_that_becomes_another_one_half_way(lab: BinlogLab, change: list[st
     killed_half_way_and_altered(lab, change, SMALL)
 
 
+@pytest.mark.thorough("of two servers that the same code reads one", after=1)
 @BOTH
 @pytest.mark.thorough("rows beside a stream are in make test")
 def test_a_table_that_is_emptied_while_its_rows_are_read(lab: BinlogLab) -> None:
@@ -324,6 +326,7 @@ def test_a_table_that_is_emptied_while_its_rows_are_read(lab: BinlogLab) -> None
 
 
 @pytest.mark.thorough("test_under_load_with_ends_at_any_commit")
+@pytest.mark.thorough("of two servers that the same code reads one", after=1)
 @BOTH
 def test_under_load_while_stages_and_the_server_are_killed(own: BinlogLab) -> None:
     own.sql("DELETE FROM orders")

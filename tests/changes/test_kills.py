@@ -99,7 +99,7 @@ class _Cut:
         *(pytest.param(each, marks=pytest.mark.thorough("another index of the same COPY")) for each in range(2, 50)),
     ],
 )
-@pytest.mark.long("each index of the same COPY", after=12)
+@pytest.mark.long("each index of the same COPY", after=6)
 def test_a_copy_is_cut_at_each_index(prepared: Lab, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     copy(prepared, 0, 50)
     cut = _Cut(1, told=index % 2 == 0)
