@@ -7,7 +7,7 @@
    checkpoint file manager that our sessions set. The variants take turns, in another order in each round. The last line
    is the worst ratio.
 2. Append to visible: records are appended at a steady rate, and each one's age is taken when a `read_committed`
-   consumer sees it. Trigger interval 0. Broker, Spark, producer and consumer share the machine.
+   consumer sees it (`visible.py`). Trigger interval 0. Broker, Spark, producer and consumer share the machine.
 """
 
 from __future__ import annotations
@@ -15,22 +15,14 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
 from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, SPARK_PLAIN, Lab, Stretch, lab
 from record import Record, recording
+from visible import visible_after
 
 COMPARED = (SPARK, SPARK_PLAIN, AT_LEAST_ONCE, EXACTLY_ONCE)
-_TICK_S = 0.01
-_WARM_UP_S = 5.0
-_YOUNG_S = 3.0
-_CATCH_UP_S = 60.0
-_LATEST_S = 30.0
 
 
 def fixed_cost(
@@ -50,57 +42,6 @@ def fixed_cost(
     return found
 
 
-def visible_after(bench: Lab, variant: str, rate: int, seconds: float) -> list[float]:
-    """The age in milliseconds, when it became visible, of each record that was appended in so many seconds.
-
-    The stretch begins when the query has caught up with what was appended while it started.
-    """
-    servers = bench.kafka.bootstrap_servers
-    with _query(bench, variant) as out, _appending(servers, bench.source, rate):
-        consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": "bench",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 10,
-            }
-        )
-        consumer.assign([TopicPartition(out, number, 0) for number in range(bench.sink_partitions)])
-        _catch_up(consumer)
-        first = time.monotonic()
-        last, end = first + seconds, first + seconds + _LATEST_S
-        ages: list[float] = []
-        while time.monotonic() < end:
-            stamps = _stamps(consumer)
-            now = time.monotonic()
-            ages += [1000 * (now - stamp) for stamp in stamps if first <= stamp < last]
-            if any(stamp >= last for stamp in stamps):
-                # What was appended before is here too, but for what another partition is late with.
-                end = min(end, now + _YOUNG_S)
-        consumer.close()
-    return ages
-
-
-def _catch_up(consumer: Consumer) -> None:
-    """Until all records have been young for a while, or it is clear that this query does not catch up."""
-    began = time.monotonic()
-    young_since: float | None = None
-    while (now := time.monotonic()) < began + _CATCH_UP_S:
-        stamps = _stamps(consumer)
-        if any(now - stamp > _YOUNG_S for stamp in stamps):
-            young_since = None
-        elif stamps and young_since is None:
-            young_since = now
-        if young_since is not None and now >= young_since + _WARM_UP_S:
-            return
-
-
-def _stamps(consumer: Consumer) -> list[float]:
-    """When the records that are visible by now were appended."""
-    return [float(message.value() or b"") for message in consumer.consume(10_000, 0.005) if message.error() is None]
-
-
 @contextmanager
 def _query(bench: Lab, variant: str) -> Iterator[str]:
     """A running query; the name of the topic that it writes."""
@@ -110,31 +51,6 @@ def _query(bench: Lab, variant: str) -> Iterator[str]:
     else:
         with bench.our_query(variant) as (runner, _):
             yield f"{runner.id.sink}-out"
-
-
-@contextmanager
-def _appending(servers: str, topic: str, rate: int) -> Iterator[None]:
-    """Appends records that hold the moment of their making, `rate` a second in steps of 10 ms."""
-    stop = threading.Event()
-
-    def append() -> None:
-        producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "enable.idempotence": True})
-        began, sent = time.monotonic(), 0
-        while not stop.wait(_TICK_S):
-            due = int((time.monotonic() - began) * rate)
-            for _ in range(due - sent):
-                producer.produce(topic, b"%.6f" % time.monotonic())
-            sent = due
-            producer.poll(0)
-        producer.flush(10)
-
-    thread = threading.Thread(target=append, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def main() -> None:
@@ -197,7 +113,9 @@ def measure_visible(
         bench.fill(0, 4)
         for number in range(rounds + 1):
             for variant in variants if number % 2 else variants[::-1]:
-                ages = visible_after(bench, variant, rate, seconds)
+                with _query(bench, variant) as out:
+                    servers = bench.kafka.bootstrap_servers
+                    ages = visible_after(servers, bench.source, out, bench.sink_partitions, rate, seconds)
                 if number:
                     found[variant].append(ages)
                 print(f"   {rate:,} {variant} {_quantile(ages, 50):.0f} {_quantile(ages, 99):.0f}", flush=True)

@@ -9,10 +9,11 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.source_marks import REACH
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.kafka.source.views import view_source
-from sinkpipeline.sinks import delivery, world
+from sinkpipeline.sinks import beside, world
 from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.worker import Worker
@@ -20,6 +21,7 @@ from support.kafka import topics
 from support.sink.driver import Driver
 from support.sink.one_sink import OneSink, deliver, plan_of, remembered, rows
 from support.sink.starts import once, refusal
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("short_starts")]
 
@@ -195,6 +197,13 @@ def lose_all(kafka: LocalKafka, data: Path, topic: str) -> None:
     kafka.start_broker(1)
 
 
+def is_marked(driver: Driver, offset: int) -> bool:
+    driver.delivery.check_world()
+    meta = driver.delivery.progress.meta
+    assert meta is not None
+    return any(mark.offset == offset for mark in meta.marks.values())
+
+
 @pytest.mark.parametrize("when", ["while nothing runs", "under a driver", "above the last mark that was written"])
 @pytest.mark.thorough("starts brokers of its own three times", after=1)
 @pytest.mark.long("each place of the loss", after=2)
@@ -202,13 +211,13 @@ def test_a_source_that_lost_its_end_and_grew_past_the_frontier_is_not_gone_on_wi
     when: str, cluster: tuple[LocalKafka, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka, data = cluster
-    monkeypatch.setattr(delivery, "_MARKS_EVERY_S", 0)
+    monkeypatch.setattr(beside, "EVERY_S", 0)
     sink = OneSink(kafka.bootstrap_servers)
     topics.produce_numbers(sink.servers, sink.source, 30)
     with Driver(sink) as driver:
         driver.batch(30)
         if when == "above the last mark that was written":
-            driver.delivery.check_world()
+            wait_until(lambda: is_marked(driver, 30 - REACH), "one of the last records that were handled is marked")
         else:
             # As a clean stop does.
             driver.delivery.snapshot()
@@ -219,7 +228,7 @@ def test_a_source_that_lost_its_end_and_grew_past_the_frontier_is_not_gone_on_wi
         topics.produce_numbers(sink.servers, sink.source, 40, start=100)
         if when != "while nothing runs":
             with pytest.raises(Restart, match="another record at offset"):
-                driver.delivery.check_world()
+                wait_until(driver.delivery.check_world, "the source is found to have lost records")
         error = refusal(driver.start, Reason.SOURCE_DATA_LOST)
         assert "lost its end and has grown again" in error.message
     assert sorted(sink.delivered(), key=int) == [str(number) for number in range(30)]

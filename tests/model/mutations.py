@@ -48,6 +48,7 @@ from sinkpipeline.kafka.source import marks as source_marks
 from sinkpipeline.kafka.target import KafkaTarget
 from sinkpipeline.sinks import delivery, looks, reset, small_batches, starting
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
+from sinkpipeline.sinks.beside import Beside
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -778,6 +779,29 @@ def marks_are_renewed_first() -> list[Patch]:
 @mutation("a driver that has seen the source lose an end forgets by what it saw that", machine.LostEnds)
 def noted_marks_are_forgotten() -> list[Patch]:
     return [put(starting, "newest", lambda written, _noted: dict(written))]
+
+
+@mutation("a look compares the marks of the look before the last one", machine.LostEnds)
+def looks_compare_older_marks() -> list[Patch]:
+    original, given = Beside._looked, "given"
+
+    def looked(self: Beside, known: Any, frontier: Any) -> Any:
+        older = vars(self).get(given, known)
+        vars(self)[given] = known
+        return original(self, older, frontier)
+
+    return [put(Beside, "_looked", looked)]
+
+
+@mutation("what a look has found is forgotten where a later one is waited for", machine.LostEnds)
+def findings_are_forgotten() -> list[Patch]:
+    original = Beside.marks_now
+
+    def marks_now(self: Beside, frontier: Any) -> Any:
+        self._look = None
+        return original(self, frontier)
+
+    return [put(Beside, "marks_now", marks_now)]
 
 
 # Dead letters

@@ -10,10 +10,10 @@ import time
 import types
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import confluent_kafka
@@ -30,10 +30,12 @@ from sinkpipeline.core.progress import Mark
 from sinkpipeline.kafka import kind, producers, progress_log, reading
 from sinkpipeline.kafka.source import source
 from sinkpipeline.kafka.source.marks import SourceMarks
-from sinkpipeline.sinks import at_least_once, delivery, small_batches
+from sinkpipeline.sinks import at_least_once, beside, delivery, small_batches
+from sinkpipeline.sinks.contract import Restart
 from sinkpipeline.sinks.looks import VERDICTS
 from sinkpipeline.spark import beyond, query, runner, task
 
+T = TypeVar("T")
 _SUFFIX = 4
 _SNAPSHOT_EVERY = 8
 _POLL_S = 1.0
@@ -42,7 +44,7 @@ _POLL_S = 1.0
 @contextlib.contextmanager
 def product_on_the_model() -> Iterator[None]:
     """While it lasts, the product's own code runs on the model. Sizes are scaled down, so small runs reach them."""
-    numbers = itertools.count()
+    numbers, looks = itertools.count(), itertools.count()
     # By the object that a module of the product refers to, wherever it does.
     replaced: dict[object, object] = {
         time: SimpleNamespace(monotonic=_now, time=_now, sleep=_sleep),
@@ -72,6 +74,7 @@ def product_on_the_model() -> Iterator[None]:
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         patch(small_batches, _FIRST_PAUSE_S=1.0)
         patch(source, SourceMarks=_Marks)
+        patch(beside, in_a_thread=lambda work: _Look(work, late=next(looks) % 2 == 1))
         threading = SimpleNamespace(Event=Event, Lock=Lock)
         patch(runner, threading=threading, InheritableThread=_RunnerThread, SinkDelivery=_Delivery)
         patch(
@@ -122,6 +125,33 @@ class _Marks(SourceMarks):
         except SinkPipelineError:
             clients.cluster().on_lost_end()
             raise
+
+
+class _Look(Future[T]):
+    """It reads when it begins, or as late as its result is asked for: every second one."""
+
+    def __init__(self, work: Callable[[], T], *, late: bool) -> None:
+        super().__init__()
+        self._work = work
+        if not late:
+            self._run()
+
+    def _run(self) -> None:
+        try:
+            self.set_result(self._work())
+        except (SinkPipelineError, Restart) as error:
+            self.set_exception(error)
+
+    @override
+    def done(self) -> bool:
+        if not super().done():
+            self._run()
+        return True
+
+    @override
+    def result(self, timeout: float | None = None) -> T:
+        self.done()
+        return super().result(timeout)
 
 
 class _Delivery(delivery.SinkDelivery):

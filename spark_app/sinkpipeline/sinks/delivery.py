@@ -35,6 +35,7 @@ from sinkpipeline.core.ports import Fenced, InDoubt, RecordRefused
 from sinkpipeline.core.progress import PartitionProgress, Progress, check_not_removed, is_behind
 from sinkpipeline.core.schemas import in_turns
 from sinkpipeline.core.starting import check_run, partition_counts
+from sinkpipeline.sinks.beside import Beside, Marks
 from sinkpipeline.sinks.contract import CLOCK_SKEW, BatchPlan, OversizedRecord, Restart, Stop, UnknownSchemas
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.small_batches import NO_STOPS, Collected, SmallBatches, before_stops
@@ -47,8 +48,6 @@ SNAPSHOT_EVERY = 20_000
 """Progress records of ours after which all keys are written again, so that the suffix a start must read stays short."""
 
 
-_MARKS_EVERY_S = 10.0
-"""How often it is looked whether the source still has what was handled."""
 _ANNOUNCED_S = 10.0
 """How long a driver takes at most from its first fence to its announcement, also over a slow link."""
 _ANNOUNCED_STEP_S = 0.2
@@ -92,7 +91,9 @@ class SinkDelivery:
         self._follower = self._ports.ledger.follow(started.progress.end)
         self._verified = started.progress.end
         self._data_limits, self._letter_limits = started.data_limits, started.letter_limits
-        self._limits_read_at = self._marked_at = time.monotonic()
+        self._limits_read_at = time.monotonic()
+        meta = started.progress.meta
+        self._beside = Beside(self._ports, {} if meta is None else meta.marks)
         self._world = World(self._ports, started)
         self._told_skew = False
 
@@ -104,6 +105,7 @@ class SinkDelivery:
     def close(self) -> None:
         """Leaves to the next start what this driver knows."""
         self._follower.close()
+        self._note(self._beside.found())
         self._starter.remembered.left(self.progress, self._hold, certain=self.exact)
 
     def begin(self, ranges: Mapping[SourcePartition, OffsetRange]) -> BatchPlan:
@@ -235,29 +237,18 @@ class SinkDelivery:
         self._world.check(delivered=self.progress.rows > 0)
         self._observe()
         self._world.look_for_topics()
-        if time.monotonic() - self._marked_at > _MARKS_EVERY_S:
-            self._mark()
+        self._note(self._beside.marks(self.frontier))
         if time.monotonic() - self._limits_read_at > _LIMITS_HOLD_S:
             self._limits_read_at = time.monotonic()
             target = self._ports.target
             self._data_limits = self._limits(target.limits, self._data_limits)
             self._letter_limits = self._limits(target.letter_limits, self._letter_limits)
 
-    def _mark(self) -> None:
-        """Looks whether the source still has what was handled; notes what was handled since, for the next snapshot."""
-        meta, self._marked_at = self.progress.meta, time.monotonic()
-        if meta is None:
-            return
-        source, frontier = self._ports.source, self.frontier
-        beginnings, ends = source.beginnings(frontier), source.ends(frontier, readable=False)
-        try:
-            marks = source.marks(meta.marks, frontier, beginnings, ends)
-        except SinkPipelineError as error:
-            if error.reason is Reason.SOURCE_DATA_LOST:
-                # The next start looks more than once.
-                raise Restart(error.message) from error
-            raise
-        self.progress = replace(self.progress, meta=replace(meta, marks=MappingProxyType(marks)))
+    def _note(self, marks: Marks) -> None:
+        """Of what was handled, for the next snapshot."""
+        meta = self.progress.meta
+        if meta is not None and marks != meta.marks:
+            self.progress = replace(self.progress, meta=replace(meta, marks=MappingProxyType({**marks})))
 
     def explained(self, error: SinkPipelineError) -> Exception:
         """An error of a task or of Spark, or what the topics have to say about it, which neither of them can tell."""
@@ -285,7 +276,7 @@ class SinkDelivery:
         """Writes all keys in one control transaction; nothing while an outcome is in doubt, as it could move back."""
         if not self.exact:
             return
-        self._mark()
+        self._note(self._beside.marks_now(self.frontier))
         self._write(self.progress)
         self._records_since_snapshot = 0
 
