@@ -6,10 +6,11 @@ that the product makes anyway, so each of them is one request at one moment.
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
@@ -52,6 +53,8 @@ class Cluster:
     """A query that a look has ended looked again."""
     row_s: Callable[[str], float] = lambda _: 0.0
     """How long a row takes on its way to a topic; others wait meanwhile."""
+    looks: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers those that a driver takes beside its batches."""
 
 
 _cluster: Cluster | None = None

@@ -793,17 +793,6 @@ def looks_compare_older_marks() -> list[Patch]:
     return [put(Beside, "_looked", looked)]
 
 
-@mutation("what a look has found is forgotten where a later one is waited for", machine.LostEnds)
-def findings_are_forgotten() -> list[Patch]:
-    original = Beside.marks_now
-
-    def marks_now(self: Beside, frontier: Any) -> Any:
-        self._look = None
-        return original(self, frontier)
-
-    return [put(Beside, "marks_now", marks_now)]
-
-
 # Dead letters
 
 

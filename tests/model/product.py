@@ -44,7 +44,7 @@ _POLL_S = 1.0
 @contextlib.contextmanager
 def product_on_the_model() -> Iterator[None]:
     """While it lasts, the product's own code runs on the model. Sizes are scaled down, so small runs reach them."""
-    numbers, looks = itertools.count(), itertools.count()
+    numbers = itertools.count()
     # By the object that a module of the product refers to, wherever it does.
     replaced: dict[object, object] = {
         time: SimpleNamespace(monotonic=_now, time=_now, sleep=_sleep),
@@ -74,7 +74,7 @@ def product_on_the_model() -> Iterator[None]:
         patch(delivery, SNAPSHOT_EVERY=_SNAPSHOT_EVERY)
         patch(small_batches, _FIRST_PAUSE_S=1.0)
         patch(source, SourceMarks=_Marks)
-        patch(beside, in_a_thread=lambda work: _Look(work, late=next(looks) % 2 == 1))
+        patch(beside, in_a_thread=lambda work: _Look(work, late=next(clients.cluster().looks) % 2 == 1))
         threading = SimpleNamespace(Event=Event, Lock=Lock)
         patch(runner, threading=threading, InheritableThread=_RunnerThread, SinkDelivery=_Delivery)
         patch(
