@@ -132,6 +132,16 @@ def test_what_a_look_has_found_is_remembered_at_the_end(looks: Beside) -> None:
     assert looks.found() == marks(1), "there is no other one"
 
 
+def test_a_bug_in_a_look_keeps_nothing_from_being_remembered(
+    world: World, looks: Beside, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.ports.source.marks = lambda *_: {}[AT]
+    looks.marks({})
+    wait_until(lambda: is_done(looks), "the look has failed")
+    assert looks.found() == marks(0)
+    assert "KeyError" in caplog.text
+
+
 def test_at_the_end_nobody_waits_and_what_was_noted_is_for_the_next_start(world: World, looks: Beside) -> None:
     world.gate.clear()
     looks.marks({})

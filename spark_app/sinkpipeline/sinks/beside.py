@@ -82,12 +82,14 @@ class Beside:
     def found(self) -> Marks:
         """Those that are known now, also where the last look says that the source has other records.
 
-        The next start compares them.
+        The next start compares them. It raises nothing: whatever a look has met, what the driver knows is remembered.
         """
         try:
             self._take()
         except Restart as error:
             _LOG.debug("%s: %s", self._ports.settings.id, error)
+        except Exception:  # noqa: BLE001 - a bug; the docstring says why it is only told
+            _LOG.exception("%s: a look at the source's marks failed; please report this", self._ports.settings.id)
         return self._known
 
     def _take(self, *, wait: bool = False) -> None:

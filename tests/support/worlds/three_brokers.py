@@ -14,7 +14,7 @@ from servers.local_kafka import LocalKafka
 from support.kafka import topics
 from support.kafka.streams import Stream, Verdict
 from support.sink.one_sink import OneSink
-from support.waiting import wait_until
+from support.waiting import result_of, wait_until
 
 BROKERS = 3
 DEADLINE_S = 90.0
@@ -74,7 +74,7 @@ def elect_preferred_leaders(servers: str) -> None:
     """Gives every partition back to the broker that it was made for."""
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     try:
-        client.elect_leaders(ElectionType.PREFERRED, None).result(DEADLINE_S)
+        result_of(client.elect_leaders(ElectionType.PREFERRED, None), DEADLINE_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.ELECTION_NOT_NEEDED:
             raise
