@@ -15,7 +15,7 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.contract import OversizedRecord
-from sinkpipeline.spark.collect import Found, collected
+from sinkpipeline.spark.collect import RESULT_SIZE, Found, collected
 from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, to_wire
 
@@ -72,6 +72,21 @@ def test_a_large_record_is_for_a_start_that_measures(spark: SparkSession) -> Non
     wire = to_wire(rows(spark, 1, COUNTED_ROW_BYTES), several_topics=False, targets=False, counted=True)
     with pytest.raises(OversizedRecord):
         collected(wire, PLAN)
+
+
+def test_rows_that_are_larger_than_the_driver_has_room_for_are_for_the_tasks(spark: SparkSession) -> None:
+    context: Any = spark.sparkContext._jsc.sc()
+    before = context.conf().get(RESULT_SIZE, "1g")
+    small = to_wire(rows(spark, 8), several_topics=False, targets=False, counted=True)
+    large = to_wire(rows(spark, 8, 15_000), several_topics=False, targets=False, counted=True)
+    # Spark reads it anew for each job.
+    context.conf().set(RESULT_SIZE, "100k")
+    try:
+        assert collected(small, PLAN) is not None
+        assert collected(large, PLAN) is None
+    finally:
+        context.conf().set(RESULT_SIZE, before)
+    assert collected(large, PLAN) is not None
 
 
 def test_a_job_that_fails_is_told_alike_however_its_rows_are_fetched(spark: SparkSession) -> None:

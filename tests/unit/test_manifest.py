@@ -340,10 +340,10 @@ def test_the_largest_pod_template() -> None:
     assert problem.path == "spec.spark.template"
 
 
-@pytest.mark.parametrize("offsets", ["0", "9999", "10000", "10001", "-1", "all"])
+@pytest.mark.parametrize("offsets", ["0", "9999", "10000", "50000", "50001", "-1", "all"])
 def test_how_many_offsets_a_batch_of_the_drivers_own_may_have(offsets: str) -> None:
     document = changed(smallest(), (("spec", "spark"), {"conf": {SMALL_BATCHES: offsets}}))
-    if offsets in ("0", "9999", "10000"):
+    if offsets in ("0", "9999", "10000", "50000"):
         assert parse_manifest(document).spec.spark.conf == {SMALL_BATCHES: offsets}
     else:
         [problem] = problems_of(document)

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch, Stop
@@ -21,6 +24,10 @@ MOST_ROWS = SMALL_OFFSETS
 """Of one task, where a record may give several: of a batch with more the tasks deliver all."""
 _PLACE = "(monotonically_increasing_id() & 8589934591L)"
 """Of a row in its task: the lower 33 bits."""
+RESULT_SIZE = "spark.driver.maxResultSize"
+"""Spark's own limit for what a job brings to the driver."""
+MOST_BYTES = "64m"
+"""That limit, unless the manifest has another one: rows may suddenly be larger than those of earlier batches."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +43,25 @@ def collected(wire: DataFrame, plan: BatchPlan) -> Found | None:
     """All rows as `wire.to_wire` gives them; those of a partition come from one task, in offset order.
 
     Returns:
-        None where records gave more rows than the driver has room for: tasks deliver.
+        None where records gave more rows, or larger ones, than the driver has room for: tasks deliver.
 
     Raises:
         OversizedRecord: a record is too large for how rows travel.
         SinkPipelineError: InternalError, where a task had rows of several partitions.
+        PySparkException, Py4JError: the job failed.
     """
     if ROW in wire.columns:
         wire = wire.where(f"{_PLACE} <= {MOST_ROWS}")
+    try:
+        table = wire.toArrow()
+    except (PySparkException, Py4JError) as error:
+        # Spark has no condition for it. Tasks only read, so nothing has to be undone.
+        if RESULT_SIZE in str(error):
+            return None
+        raise
     rows: list[tuple[SourcePartition, RowBatch]] = []
     stops: dict[SourcePartition, Stop] = {}
-    for batch in wire.toArrow().to_batches():
+    for batch in table.to_batches():
         if not batch.num_rows:
             continue
         partition = partition_of(plan, batch)

@@ -35,6 +35,7 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import SinkSettings, ordered_by
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.analysis import analyse, order_kind
+from sinkpipeline.spark.collect import MOST_BYTES, RESULT_SIZE
 from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.patience import telling
@@ -231,6 +232,7 @@ class Driver:
     def _conf(self) -> dict[str, str]:
         spark = self.pipeline.spec.spark
         return {
+            RESULT_SIZE: MOST_BYTES,
             **with_allowed_endpoints(with_jars(spark.conf, self.jars), self.sinks[0].source.connection),
             "spark.driver.cores": str(spark.driver.cores),
             "spark.driver.memory": spark.driver.memory,

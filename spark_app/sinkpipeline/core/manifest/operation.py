@@ -70,7 +70,7 @@ _FIELD = "use spec.spark.{} instead"
 
 SMALL_BATCHES = "spark.sinkpipeline.smallBatches.maxOffsets"
 """Ours, not Spark's: the most offsets of a batch that the driver delivers itself; 0 where tasks deliver all."""
-_SMALL_BATCHES = r"[0-9]{1,4}|10000"
+_SMALL_BATCHES = r"[0-9]{1,4}|[1-4][0-9]{4}|50000"
 
 SPARK_OPTION = r"spark\.[A-Za-z0-9._-]{1,200}"
 
@@ -128,7 +128,7 @@ def _spark_conf(conf: StringMap) -> StringMap:
             faults.append(Fault("use a key that begins with spark.", "is no Spark option", (key,)))
         elif key == SMALL_BATCHES and not re.fullmatch(_SMALL_BATCHES, value):
             faults.append(
-                Fault('use a number from "0" to "10000", in quotes', "has a value that it can't have", (key,))
+                Fault('use a number from "0" to "50000", in quotes', "has a value that it can't have", (key,))
             )
     if faults:
         raise fault_error(faults)
