@@ -35,14 +35,13 @@ from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.resolve import SinkSettings, ordered_by
 from sinkpipeline.sinks.starting import SinkStarter, now_ms
 from sinkpipeline.spark.analysis import analyse, order_kind
-from sinkpipeline.spark.collect import MOST_BYTES, RESULT_SIZE
 from sinkpipeline.spark.functions import register_functions
 from sinkpipeline.spark.lookups import load
 from sinkpipeline.spark.patience import telling
 from sinkpipeline.spark.query import QuerySettings
 from sinkpipeline.spark.runner import SinkRunner
 from sinkpipeline.spark.schemas import Schemas, asked_of, planned
-from sinkpipeline.spark.session import spark_session, with_jars
+from sinkpipeline.spark.session import conf_of, spark_session, with_jars
 from sinkpipeline.spark.source import with_allowed_endpoints
 from sinkpipeline.spark.watch import SparkWatch
 
@@ -230,16 +229,8 @@ class Driver:
         return None if self._watch is None else self._watch.executors
 
     def _conf(self) -> dict[str, str]:
-        spark = self.pipeline.spec.spark
-        return {
-            RESULT_SIZE: MOST_BYTES,
-            **with_allowed_endpoints(with_jars(spark.conf, self.jars), self.sinks[0].source.connection),
-            "spark.driver.cores": str(spark.driver.cores),
-            "spark.driver.memory": spark.driver.memory,
-            "spark.executor.instances": str(spark.executor.instances),
-            "spark.executor.cores": str(spark.executor.cores),
-            "spark.executor.memory": spark.executor.memory,
-        }
+        conf = with_jars(conf_of(self.pipeline.spec.spark), self.jars)
+        return with_allowed_endpoints(conf, self.sinks[0].source.connection)
 
     def _supervise(self, source_admin: Admin, targets: Mapping[SourcePartition, int]) -> None:
         over = threading.Event()

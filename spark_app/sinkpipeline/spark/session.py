@@ -23,7 +23,9 @@ from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
+from sinkpipeline.core.manifest.operation import Spark
 from sinkpipeline.spark.archive import with_archive
+from sinkpipeline.spark.collect import MOST_BYTES, RESULT_SIZE
 from sinkpipeline.spark.java import AVRO_LIMITS, EXECUTORS_JAVA_OPTIONS, JAVA_OPTIONS, SHORT_LIVED, java_options
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
@@ -98,6 +100,19 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "2",
         CHECKPOINT_FILES: plain_files(pyspark.__version__),
         "spark.sql.streaming.stopTimeout": "30000",
+    }
+
+
+def conf_of(spark: Spark) -> dict[str, str]:
+    """Spark's configuration as a manifest has it, with the sizes of its driver and executors."""
+    return {
+        RESULT_SIZE: MOST_BYTES,
+        **spark.conf,
+        "spark.driver.cores": str(spark.driver.cores),
+        "spark.driver.memory": spark.driver.memory,
+        "spark.executor.instances": str(spark.executor.instances),
+        "spark.executor.cores": str(spark.executor.cores),
+        "spark.executor.memory": spark.executor.memory,
     }
 
 
