@@ -137,6 +137,7 @@ JAVA = "org.apache.spark.SparkException: Job aborted\nCaused by: org.apache.kafk
         # Not of Kafka: Spark has time-outs of its own, which are no outage of the cluster.
         ("java.util.concurrent.TimeoutException: Futures timed out", None),
         ("java.lang.OutOfMemoryError: Java heap space", Reason.BATCH_FAILED),
+        ("Total size of serialized results of 4 tasks is bigger than spark.driver.maxResultSize", Reason.BATCH_FAILED),
         ("java.io.IOException: No space left on device", Reason.BATCH_FAILED),
     ],
 )

@@ -20,7 +20,7 @@ from sinkpipeline.core.tally import Counting, plus
 SMALL_OFFSETS = 50_000
 """The most source offsets, and rows, of a batch that the driver delivers itself, unless the manifest says otherwise.
 
-More than what comes while tasks deliver a batch, at 10,000 rows/s: or a sink that stalled once stays with its tasks.
+At 10,000 rows/s fewer than that come while tasks deliver a batch. So a sink that stalled once returns to the driver.
 """
 SMALL_BYTES = 16 * 1024 * 1024
 """About how large the rows of such a batch may be."""

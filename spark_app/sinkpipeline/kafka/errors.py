@@ -11,10 +11,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sinkpipeline.core.causes import NO_SIGNED_TOKEN, REFUSED_TOKEN, of_a_record, of_kafka, of_token
+from sinkpipeline.core.causes import of_a_record, of_kafka
 from sinkpipeline.core.deadletter import ErrorClass, Verdict
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ports import InDoubt
+from sinkpipeline.core.token_causes import NO_SIGNED_TOKEN, REFUSED_TOKEN, of_token
 from sinkpipeline.kafka.connection import REQUEST_TIMEOUT_S
 from sinkpipeline.kafka.ending import ending_elsewhere
 

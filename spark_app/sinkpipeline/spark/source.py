@@ -12,10 +12,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from sinkpipeline.core.batch import OffsetRange
-from sinkpipeline.core.causes import NO_TOKEN, REFUSED_TOKEN, of_token
+from sinkpipeline.core.causes import NO_TOKEN
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import PartitionProgress
+from sinkpipeline.core.token_causes import REFUSED_TOKEN, of_token
 from sinkpipeline.kafka.connection import Connection, MskIam, Oauthbearer, Sasl, SaslLogIn
 from sinkpipeline.kafka.settings import SourceSettings
 from sinkpipeline.spark.java import EXECUTORS_JAVA_OPTIONS, java_options
