@@ -15,8 +15,9 @@ from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.schemas import PENDING
 from sinkpipeline.sinks.contract import OversizedRecord
-from sinkpipeline.spark.collect import RESULT_SIZE, Found, collected
+from sinkpipeline.spark.collect import Found, collected
 from sinkpipeline.spark.query import spark_error
+from sinkpipeline.spark.session import RESULT_SIZE
 from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, to_wire
 
 if TYPE_CHECKING:

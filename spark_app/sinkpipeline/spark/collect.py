@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from sinkpipeline.core.batch import SMALL_OFFSETS
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import BatchPlan, OversizedRecord, RowBatch, Stop
+from sinkpipeline.spark.session import RESULT_SIZE
 from sinkpipeline.spark.task import Oversized, decoded_part, partition_of, to_rows
 from sinkpipeline.spark.wire import ROW
 
@@ -24,10 +25,6 @@ MOST_ROWS = SMALL_OFFSETS
 """Of one task, where a record may give several: of a batch with more the tasks deliver all."""
 _PLACE = "(monotonically_increasing_id() & 8589934591L)"
 """Of a row in its task: the lower 33 bits."""
-RESULT_SIZE = "spark.driver.maxResultSize"
-"""Spark's own limit for what a job brings to the driver."""
-MOST_BYTES = "64m"
-"""That limit, unless the manifest has another one: rows may suddenly be larger than those of earlier batches."""
 
 
 @dataclass(frozen=True)

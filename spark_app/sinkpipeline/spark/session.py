@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyspark
 from py4j.protocol import Py4JError
@@ -23,11 +23,12 @@ from pyspark.sql import SparkSession
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
-from sinkpipeline.core.manifest.operation import Spark
 from sinkpipeline.spark.archive import with_archive
-from sinkpipeline.spark.collect import MOST_BYTES, RESULT_SIZE
 from sinkpipeline.spark.java import AVRO_LIMITS, EXECUTORS_JAVA_OPTIONS, JAVA_OPTIONS, SHORT_LIVED, java_options
 from sinkpipeline.spark.transform import REQUIRED_CONF
+
+if TYPE_CHECKING:
+    from sinkpipeline.core.manifest.operation import Spark
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -45,6 +46,11 @@ _JSON_LINES = Path(__file__).with_name("log4j2-json.properties")
 CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _MOVED = (4, 1)
 """Since then what writes checkpoints stands in a package of its own."""
+
+RESULT_SIZE = "spark.driver.maxResultSize"
+"""Spark's own limit for what a job brings to the driver."""
+_RESULT_BYTES = "64m"
+"""That limit, unless the manifest has another one: rows may suddenly be larger than those of earlier batches."""
 
 _MAX_TASK_ATTEMPTS = 4
 _JVM_EXIT_S = 10.0
@@ -106,7 +112,7 @@ def session_conf(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 def conf_of(spark: Spark) -> dict[str, str]:
     """Spark's configuration as a manifest has it, with the sizes of its driver and executors."""
     return {
-        RESULT_SIZE: MOST_BYTES,
+        RESULT_SIZE: _RESULT_BYTES,
         **spark.conf,
         "spark.driver.cores": str(spark.driver.cores),
         "spark.driver.memory": spark.driver.memory,
