@@ -36,7 +36,7 @@ from support.app.stream_kinds import NATS, REDIS, StreamKind
 from support.kafka.topics import unique
 
 TOPIC: Final = "a topic"
-PARTS: Final = ("broker", "server", "jvm", "workers")
+PARTS: Final = ("broker", "server", "jvm", "driver", "workers")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psutil
 import pyspark
@@ -53,6 +53,10 @@ SOURCE_ALONE = "Spark's source alone"
 """What it reads is dropped."""
 _OF_SPARK = (SPARK, SPARK_PLAIN, SOURCE_ALONE)
 
+PARTS: Final = ("broker", "jvm", "driver", "workers")
+"""Whose CPU is taken. `jvm` is all of Spark's, `driver` our driver's Python, which is this process: it delivers small
+batches itself, and looks twenty times a second whether a stretch is over."""
+
 DEADLINE_S = 1200.0
 L = TypeVar("L")
 
@@ -64,7 +68,7 @@ class Stretch:
     seconds: float
     rows: int
     cpu_s: Mapping[str, float]
-    """CPU seconds of broker, jvm and workers. A worker that ended in between is not counted."""
+    """CPU seconds of `PARTS`. A worker that ended in between is not counted."""
     dead: int = 0
     """Dead letters among the rows."""
 
@@ -270,8 +274,8 @@ class Lab:
         return document
 
     def cpu(self) -> dict[str, float]:
-        """Seconds so far of broker, JVMs and Python workers."""
-        seconds = {"broker": 0.0, "jvm": 0.0, "workers": 0.0}
+        """Seconds so far of `PARTS`."""
+        seconds = {"broker": 0.0, "jvm": 0.0, "driver": cpu_of(psutil.Process()), "workers": 0.0}
         for pid in self.kafka.pids.values():
             seconds["broker"] += cpu_of(psutil.Process(pid))
         servers = self._servers()

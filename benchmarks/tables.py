@@ -62,7 +62,7 @@ REWRITES: Final = "reWriteBatchedInserts"
 DRIVER: Final = "org.postgresql.Driver"
 TYPES: Final = {"part": "integer", "id": "bigint", "value": "text"}
 KEY: Final = ("part", "id")
-PARTS: Final = ("server", "jvm", "workers")
+PARTS: Final = ("server", "jvm", "driver", "workers")
 
 
 @dataclass(kw_only=True)

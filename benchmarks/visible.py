@@ -76,6 +76,7 @@ def _catch_up(consumer: Consumer) -> None:
             young_since = now
         if young_since is not None and now >= young_since + _WARM_UP_S:
             return
+    print(f"  not caught up within {_CATCH_UP_S:.0f} s: these ages are those of a backlog", file=sys.stderr, flush=True)
 
 
 def _stamps(consumer: Consumer) -> list[float]:
