@@ -47,17 +47,19 @@ class Sample:
 
 
 def append(servers: str, topic: str, delivered: multiprocessing.sharedctypes.Synchronized[int]) -> None:
-    """Keeps the backlog at `BACKLOG` rows, until it is ended."""
+    """Keeps the backlog at `BACKLOG` rows, until it is ended, or whoever started it is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
     producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000, "linger.ms": 20})
     sent, value = 0, b"x" * 92
-    while True:
+    while parent.is_alive():
         if sent - delivered.value > BACKLOG:
             producer.poll(0.05)
             continue
         for number in range(10_000):
             producer.produce(topic, value, b"%08d" % (sent + number), number % PARTITIONS)
         sent += 10_000
-        while len(producer) > _QUEUED:
+        while len(producer) > _QUEUED and parent.is_alive():
             producer.poll(0.01)
 
 
