@@ -26,6 +26,8 @@ from confluent_kafka.admin import AclOperation, ConfigResource, NewTopic, Offset
 
 from model.broker import Broker, Headers, Record, Refused, Row, Transaction
 from model.scheduler import Fate, Scheduler
+from sinkpipeline.core.naming import SourcePartition
+from sinkpipeline.core.progress import Mark
 
 T = TypeVar("T")
 
@@ -47,6 +49,8 @@ class Cluster:
     """Whether logs may lose their ends; where they don't, drivers are not asked to look for that."""
     on_lost_end: Callable[[], None] = lambda: None
     """Somebody has seen it."""
+    on_marked: Callable[[SourcePartition, Mark, Mark], None] = lambda *_: None
+    """A mark in the source is another one now."""
     on_create: Callable[[str], None] = lambda _: None
     """A topic that is missing is about to be created by the product."""
     on_second_verdict: Callable[[Exception], None] = lambda _: None

@@ -537,6 +537,10 @@ class WriteBacks(Calm):
         self.world.scheduler.run(seconds=5.0)
 
 
+LOOKS = [(thread, question) for thread in ("runner", "stream") for question in ("list", "read")]
+"""Where a driver asks about the source: by its thread, and what it is about to do."""
+
+
 class LostEnds(Drivers):
     """A replica of the source that was behind becomes the leader."""
 
@@ -553,6 +557,21 @@ class LostEnds(Drivers):
                 driver.stop()
             self.world.scheduler.run(seconds=3.0)
         self.world.lose_end_of_source(lost, grown)
+
+    @rule(lost=st.integers(1, 6), grown=records, point=st.sampled_from(LOOKS), nth=nths, late=st.booleans())
+    def lose_end_of_source_in_a_look(
+        self, lost: int, grown: list[Kind], point: tuple[str, str], nth: int, *, late: bool
+    ) -> None:
+        """Between two questions of a look; `late`: it is short when one is asked, and has grown again at the next."""
+        self.world.produce(0, [Kind.KEPT] * 4)
+        self.world.scheduler.run(seconds=15.0)
+        self.world.produce(0, [Kind.KEPT])
+        look = self.hold(point, nth)
+        self.world.lose_end_of_source(lost, [])
+        if look is not None and late:
+            self.go_alone_to(look, "read", 1)
+        self.world.produce(0, grown)
+        self.release(look)
 
 
 class FirstStarts(Calm):

@@ -23,8 +23,8 @@ from model.rules import Calm
 from sinkpipeline.cells.ledger import CellHold
 from sinkpipeline.cells.sending import CellSender
 from sinkpipeline.cells.session import CellClaim, CellSession
+from sinkpipeline.core import remembered, rolled_back
 from sinkpipeline.core import reset as core_reset
-from sinkpipeline.core import rolled_back
 from sinkpipeline.core import starting as core_starting
 from sinkpipeline.core import topics as core_topics
 from sinkpipeline.core.batch import Receipt
@@ -779,6 +779,27 @@ def marks_are_renewed_first() -> list[Patch]:
 @mutation("a driver that has seen the source lose an end forgets by what it saw that", machine.LostEnds)
 def noted_marks_are_forgotten() -> list[Patch]:
     return [put(starting, "newest", lambda written, _noted: dict(written))]
+
+
+@mutation("what an attempt reads takes the place of the marks that its driver has noted", machine.LostEnds)
+def read_marks_replace_noted_ones() -> list[Patch]:
+    return [put(remembered, "newest", lambda found, _noted: dict(found))]
+
+
+@mutation("a mark that nobody could compare is noted anew", machine.LostEnds)
+def marks_are_renewed_unseen() -> list[Patch]:
+    original = source_marks.after_a_look
+    return [put(source_marks, "after_a_look", lambda known, _compared, *more: original(known, known, *more))]
+
+
+@mutation("what may become a mark is read after the marks were compared", machine.LostEnds)
+def marks_are_compared_first() -> list[Patch]:
+    original = source_marks._read_both
+
+    def the_other_way_round(consumer: Any, candidates: Any, there: Any) -> Any:
+        return tuple(reversed(original(consumer, there, candidates)))
+
+    return [put(source_marks, "_read_both", the_other_way_round)]
 
 
 @mutation("a look compares the marks of the look before the last one", machine.LostEnds)

@@ -9,7 +9,7 @@ import sys
 import time
 import types
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
@@ -121,10 +121,15 @@ class _Marks(SourceMarks):
         if not clients.cluster().has_leaders:
             return {}
         try:
-            return super().renewed(*args)
+            noted = super().renewed(*args)
         except SinkPipelineError:
             clients.cluster().on_lost_end()
             raise
+        known: Mapping[SourcePartition, Mark] = args[0]
+        for partition, mark in noted.items():
+            if partition in known and known[partition] != mark:
+                clients.cluster().on_marked(partition, known[partition], mark)
+        return noted
 
 
 class _Look(Future[T]):

@@ -172,6 +172,7 @@ class World:
                 has_leaders=self.shape.leaders,
                 on_create=self._note_creation,
                 on_lost_end=self._note_lost_end,
+                on_marked=self._check_marked,
                 on_second_verdict=self._note_second_verdict,
                 row_s=lambda topic: self.shape.row_s if topic.startswith("data-") else 0.0,
             )
@@ -405,6 +406,14 @@ class World:
         thread = self.scheduler.current
         if thread is not None:
             self._saw_lost_end.setdefault(thread.process, False)
+
+    def _check_marked(self, partition: SourcePartition, before: Mark, now: Mark) -> None:
+        """A record that grew again may take the place of a mark whose record is lost only if that was told."""
+        log = self.broker.log(partition.topic, partition.partition)
+        epochs = {each.offset: each.leader_epoch for each in log.records}
+        is_lost = before.offset >= log.high or epochs.get(before.offset, before.leader_epoch) != before.leader_epoch
+        if is_lost and epochs.get(now.offset) == now.leader_epoch:
+            self.fail(Violation("the mark of a record that the source has lost is forgotten"))
 
     def add_partition(self) -> None:
         self.broker.topic(SOURCE).logs.append(Log())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinkpipeline.core.naming import SourcePartition
-from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress, Progress
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.topics import remember
 
@@ -27,9 +27,16 @@ class Control:
         self.closed = True
 
 
-def at(offset: int) -> Progress:
-    meta = Meta(epoch=0, run="r", owner=Owner(cluster="file", name="p"), partitions={"in": 1}, progress="first")
-    return Progress(meta=meta, partitions={P0: PartitionProgress(epoch=0, next=offset)})
+def at(offset: int, *, epoch: int = 0, mark: Mark | None = None) -> Progress:
+    meta = Meta(
+        epoch=epoch,
+        run="r",
+        owner=Owner(cluster="file", name="p"),
+        partitions={"in": 1},
+        progress="first",
+        marks={} if mark is None else {P0: mark},
+    )
+    return Progress(meta=meta, partitions={P0: PartitionProgress(epoch=epoch, next=offset)})
 
 
 def frontier(remembered: Remembered) -> int | None:
@@ -65,6 +72,19 @@ def test_what_an_earlier_start_has_read_is_forgotten_with_the_next_delivery() ->
     remembered.started(at(3))
     remembered.left(at(9), Control(), certain=False)
     assert frontier(remembered) == 9
+
+
+def test_marks_that_were_noted_since_the_progress_was_written_are_compared_by_each_look() -> None:
+    """An attempt that is given up has read older ones, and the next attempt begins with what is remembered."""
+    remembered = Remembered()
+    remembered.left(at(9, mark=Mark(7, 1)), Control(), certain=False)
+    for _ in range(2):
+        remembered.read(at(9, mark=Mark(2, 0)))
+        assert remembered.memory is not None
+        assert remembered.memory.marks_in(0) == {P0: Mark(7, 1)}
+    assert remembered.memory.marks_in(1) == {}, "a reset since"
+    remembered.read(at(3, epoch=1))
+    assert (frontier(remembered), remembered.memory.marks) == (3, {})
 
 
 def test_who_was_overtaken_is_doubtful_from_then_on() -> None:

@@ -8,7 +8,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark, Meta, Owner, PartitionProgress
 from sinkpipeline.core.progress_records import decode_meta, encode_meta
-from sinkpipeline.core.source_marks import check_marks, newest, where_to_look
+from sinkpipeline.core.source_marks import after_a_look, check_marks, newest, where_to_look
 
 A, B = SourcePartition("in", 0), SourcePartition("in", 1)
 
@@ -53,6 +53,18 @@ def test_another_record_in_its_place_is_a_loss(now: Mark | None, is_lost: bool) 
         check_marks({A: Mark(5, 1), B: Mark(7, 3)}, found)
     assert lost.value.reason is Reason.SOURCE_DATA_LOST
     assert "another record at offset 7" in lost.value.message
+
+
+def test_a_mark_stays_until_it_was_compared() -> None:
+    """What was noted longest ago is the first to be noted anew."""
+    known = {A: Mark(5, 1), B: Mark(7, 3)}
+    found = {A: Mark(7, 2), B: Mark(8, 3)}
+    frontier = {A: at(9), B: at(9)}
+    assert after_a_look(known, {A: Mark(5, 1)}, found, frontier) == {B: Mark(7, 3), A: Mark(7, 2)}
+    assert list(after_a_look(known, {A: Mark(5, 1)}, found, frontier)) == [B, A]
+    assert after_a_look(known, {}, found, frontier) == known
+    assert after_a_look({}, {}, found, frontier) == found, "there was none to compare"
+    assert after_a_look(known, known, {A: Mark(9, 2)}, frontier) == known, "it was not handled yet"
 
 
 def meta(**more: object) -> Meta:

@@ -18,9 +18,12 @@ topic after that: who came in between its proof and its own id stands there, or 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
 from sinkpipeline.core.progress import Progress
+from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import without_leftovers
 from sinkpipeline.core.topics import Memory, is_older, remember
 
@@ -47,10 +50,15 @@ class Remembered:
         """Only where it is exact: the control id as this driver took it last."""
 
     def read(self, progress: Progress) -> None:
-        """An attempt has read the progress. Nothing of that is news to who is exact, nor what is of an earlier time."""
+        """An attempt has read the progress. Nothing of that is news to who is exact, nor what is of an earlier time.
+
+        The marks that this driver has noted stay: a source that has lost its end is refused only after several looks,
+        and each of them compares what the driver knew.
+        """
         found = remember(progress)
         if self._control is None and found is not None and not is_older(found, self.memory):
-            self.memory = found
+            noted = {} if self.memory is None else self.memory.marks_in(found.epoch)
+            self.memory = replace(found, marks=MappingProxyType(newest(found.marks, noted)))
 
     def is_proved(self) -> bool:
         """Whether it is exact, now; if it was thought to be, and is not, it is doubtful from here on."""

@@ -40,6 +40,31 @@ def newest(
     return {each: max(marks.get(each, mark), others.get(each, mark)) for each, mark in {**others, **marks}.items()}
 
 
+def after_a_look(
+    known: Mapping[SourcePartition, Mark],
+    compared: Mapping[SourcePartition, Mark],
+    found: Mapping[SourcePartition, Mark],
+    frontier: Mapping[SourcePartition, PartitionProgress],
+) -> dict[SourcePartition, Mark]:
+    """The marks that are known now; those that were noted longest ago are the first.
+
+    A mark stays until it was compared: the record that would take its place may be one of those that grew again.
+
+    Args:
+        known: as they were noted.
+        compared: what stands at those places, where anybody could tell.
+        found: records that may become marks. They were read before `compared`, which shows an end that was lost in
+            between.
+        frontier: what was handled.
+    """
+    new = {
+        each: mark
+        for each, mark in found.items()
+        if mark.offset < frontier[each].next and (each not in known or each in compared)
+    }
+    return {**{each: mark for each, mark in known.items() if each not in new}, **new}
+
+
 def check_marks(
     marks: Mapping[SourcePartition, Mark],
     found: Mapping[SourcePartition, Mark],

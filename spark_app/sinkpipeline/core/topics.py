@@ -79,6 +79,10 @@ class Memory:
     marks: Mapping[SourcePartition, Mark] = field(default_factory=lambda: MappingProxyType({}))
     """Newer than those in `meta`, where a driver has noted them since; a status doesn't tell."""
 
+    def marks_in(self, epoch: int) -> Mapping[SourcePartition, Mark]:
+        """Those that count in an epoch: a reset since then says where to go on, whatever the source has lost."""
+        return self.marks if self.epoch >= epoch else {}
+
 
 def remember(progress: Progress) -> Memory | None:
     """What somebody who has read or written this progress remembers; None where there is none."""

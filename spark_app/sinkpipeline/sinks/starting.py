@@ -202,7 +202,7 @@ class SinkStarter(SinkTakeover):
             partitions = self.source.planned(known, view, epoch=epoch, imported=imported)
             written = {} if seeding is not None or progress.meta is None else progress.meta.marks
             # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
-            marks = newest(written, {} if memory is None else memory.marks)
+            marks = newest(written, {} if memory is None else memory.marks_in(epoch))
             marks = self.source.marks(marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
             if lost:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Mark, PartitionProgress
-from sinkpipeline.core.source_marks import check_marks, where_to_look
+from sinkpipeline.core.source_marks import after_a_look, check_marks, where_to_look
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.consumers import make_consumer, offset_of
 from sinkpipeline.kafka.reading import first_records
@@ -58,15 +58,22 @@ class SourceMarks:
             _LOG.debug("the source's marks can't be read: %s", refused)
             return dict(known)
         try:
-            check_marks(known, _read(consumer, there))
             # Those that were marked longest ago are the first of the mapping.
             age = {each: rank for rank, each in enumerate(known)}
             order = sorted(wanted, key=lambda each: age.get(each, -1))[:_AT_ONCE]
-            found = _read(consumer, {each: wanted[each] for each in order})
+            found, compared = _read_both(consumer, {each: wanted[each] for each in order}, there)
         finally:
             consumer.close()
-        new = {each: mark for each, mark in found.items() if mark.offset < frontier[each].next}
-        return {**{each: mark for each, mark in known.items() if each not in new}, **new}
+        check_marks(known, compared)
+        return after_a_look(known, compared, found, frontier)
+
+
+def _read_both(
+    consumer: Consumer, candidates: Mapping[SourcePartition, int], there: Mapping[SourcePartition, int]
+) -> tuple[dict[SourcePartition, Mark], dict[SourcePartition, Mark]]:
+    """What may become a mark, and after that what stands at the marks: an end that is lost in between is seen."""
+    found = _read(consumer, candidates)
+    return found, _read(consumer, there)
 
 
 def _read(consumer: Consumer, wanted: Mapping[SourcePartition, int]) -> dict[SourcePartition, Mark]:
