@@ -308,15 +308,26 @@ def cpu_of(process: psutil.Process) -> float:
 
 
 @contextmanager
-def lab(master: str, record: Record, conf: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Lab]:
-    """A laboratory of its own: a broker with its full compiler, and a session on `master`."""
-    with laboratory(Lab, master, record, conf, **settings) as bench:
+def lab(
+    master: str,
+    record: Record,
+    conf: Mapping[str, str] | None = None,
+    broker: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Iterator[Lab]:
+    """A laboratory of its own: a broker with its full compiler, and a session on `master`; `broker`: its properties."""
+    with laboratory(Lab, master, record, conf, broker, **settings) as bench:
         yield bench
 
 
 @contextmanager
 def laboratory(
-    make: Callable[..., L], master: str, record: Record, conf: Mapping[str, str] | None, **settings: Any
+    make: Callable[..., L],
+    master: str,
+    record: Record,
+    conf: Mapping[str, str] | None,
+    broker: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> Iterator[L]:
     """Likewise, of any kind."""
     conf = {
@@ -325,7 +336,7 @@ def laboratory(
         "spark.executor.cores": "1",
         **(conf or {}),
     }
-    with TemporaryDirectory(prefix="bench-") as directory, LocalKafka(jvm_options=()) as kafka:
+    with TemporaryDirectory(prefix="bench-") as directory, LocalKafka(jvm_options=(), properties=broker) as kafka:
         home = Path(directory)
         with spark_session("bench", master, conf, home / "spark.log") as spark:
             yield make(kafka=kafka, spark=spark, directory=home, record=record, **settings)

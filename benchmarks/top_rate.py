@@ -32,9 +32,16 @@ _QUEUED = 500_000
 _STEP_S = 10.0
 _PARTS = 6
 _MB = 1024 * 1024
-_KEPT = {"retention.bytes": "1073741824", "segment.bytes": "134217728", "retention.ms": "-1"}
+_KEPT = {
+    "retention.bytes": "1073741824",
+    "segment.bytes": "134217728",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "1000",
+}
 """Of each partition: more than the backlog has."""
-_OUT = {"retention.bytes": "268435456", "segment.bytes": "134217728", "retention.ms": "-1"}
+_FORGETS = {"log.retention.check.interval.ms": "10000", "log.initial.task.delay.ms": "10000"}
+"""The broker; those of the tests never do, and a disk would be full after minutes."""
+_OUT = {**_KEPT, "retention.bytes": "268435456"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +103,11 @@ def rows_of(runner: SinkRunner) -> int:
     return 0 if progress is None else sum(each.rows for each in progress.partitions.values())
 
 
-def measure(bench: Lab, seconds: float) -> list[Sample]:
+def measure(bench: Lab, seconds: float, samples: list[Sample]) -> None:
+    """Adds to the samples, which stay where it ends with an error."""
     bench.source = unique("endless")
     servers = bench.kafka.bootstrap_servers
     create_topic(servers, bench.source, partitions=PARTITIONS, config=_KEPT)
-    samples: list[Sample] = []
     with appending(servers, bench.source) as delivered, bench.our_query(EXACTLY_ONCE) as (runner, _):
         ask(servers, lambda client: _keep_little(client, f"{runner.id.sink}-out"))
         began = time.monotonic()
@@ -111,7 +118,6 @@ def measure(bench: Lab, seconds: float) -> list[Sample]:
             if not samples or now - began >= samples[-1].at_s + min(_STEP_S, seconds / _PARTS / 2):
                 samples.append(Sample(at_s=now - began, rows=delivered.value, memory=resident(bench)))
             time.sleep(0.2)
-    return samples
 
 
 def _keep_little(client: AdminClient, topic: str) -> dict[object, object]:
@@ -143,8 +149,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--master", default="local-cluster[2,1,1024]")
     arguments = parser.parse_args()
-    with recording("top-rate", arguments) as record, lab(arguments.master, record, trigger={"interval": "0s"}) as bench:
-        show(record, arguments.seconds, measure(bench, arguments.seconds))
+    samples: list[Sample] = []
+    with recording("top-rate", arguments) as record:
+        try:
+            with lab(arguments.master, record, broker=_FORGETS, trigger={"interval": "0s"}) as bench:
+                measure(bench, arguments.seconds, samples)
+        finally:
+            if samples:
+                show(record, arguments.seconds, samples)
 
 
 if __name__ == "__main__":
