@@ -24,7 +24,7 @@ from unittest import mock
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from lab import EXACTLY_ONCE, PARTS, Lab, Stretch, lab
+from lab import CPU_HEADS, CPU_TOLD, EXACTLY_ONCE, Lab, Stretch, cpu_per_million, lab
 from record import Record, recording
 from sinkpipeline.spark import transform
 from support.kafka.topics import create_topic, produce
@@ -129,12 +129,11 @@ def show(record: Record, title: str, group: str, found: Mapping[Variant, Sequenc
     for variant, stretches in found.items():
         rates = [each.rate for each in stretches]
         record.bar("rows drained in a second, with dead letters", "rows/s", group, variant.name, rates)
-        spent = (statistics.median(each.cpu_s[part] / each.rows * 1e6 for each in stretches) for part in PARTS)
         shown = (f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates)))
-        rows.append((variant.name, *shown, *(f"{seconds:.2f} s" for seconds in spent), f"{stretches[-1].dead:,}"))
-    columns = ("variant", "median rows/s", "least", "most", "broker", "JVM", "driver", "workers", "dead letters")
+        rows.append((variant.name, *shown, *cpu_per_million(stretches), f"{stretches[-1].dead:,}"))
+    columns = ("variant", "median rows/s", "least", "most", *CPU_HEADS, "dead letters")
     record.table(title, columns, rows)
-    record.line("broker, JVM, driver's Python, workers: CPU seconds per million rows, medians")
+    record.line(CPU_TOLD)
     for above, below in RATIOS:
         if above in found and below in found:
             record.line(f"{above.name} / {below.name}: {ratio(found[above], found[below])}")

@@ -7,8 +7,9 @@ ratio. Broker, JVM and Python workers share the machine's cores.
 from __future__ import annotations
 
 import random
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,6 +57,9 @@ _OF_SPARK = (SPARK, SPARK_PLAIN, SOURCE_ALONE)
 PARTS: Final = ("broker", "jvm", "driver", "workers")
 """Whose CPU is taken. `jvm` is all of Spark's, `driver` our driver's Python, which is this process: it delivers small
 batches itself, and looks twenty times a second whether a stretch is over."""
+CPU_HEADS: Final = ("broker", "JVM", "driver", "workers")
+CPU_TOLD: Final = "broker, JVM, driver's Python, workers: CPU seconds per million rows, medians"
+"""Of the columns with `cpu_per_million`, and what is said below such a table."""
 
 DEADLINE_S = 1200.0
 L = TypeVar("L")
@@ -300,6 +304,11 @@ class Lab:
 def half_as_long(size: int) -> bytes:
     """Text that a codec makes about half as long, more than `size` bytes of it."""
     return random.Random(1).randbytes(size // 2 + 2049).hex().encode()  # noqa: S311 - no secret
+
+
+def cpu_per_million(stretches: Sequence[Stretch]) -> list[str]:
+    """CPU seconds of each of `PARTS` for a million rows, medians: cells of a table."""
+    return [f"{statistics.median(each.cpu_s[part] / each.rows * 1e6 for each in stretches):.2f} s" for part in PARTS]
 
 
 def cpu_of(process: psutil.Process) -> float:

@@ -15,7 +15,7 @@ import random
 import statistics
 from collections.abc import Sequence
 
-from lab import AT_LEAST_ONCE, EXACTLY_ONCE, PARTS, SPARK, VARIANTS, Stretch, lab
+from lab import AT_LEAST_ONCE, CPU_HEADS, CPU_TOLD, EXACTLY_ONCE, SPARK, VARIANTS, Stretch, cpu_per_million, lab
 from record import Record, recording
 
 DEFAULTS = 0
@@ -45,11 +45,10 @@ def show(record: Record, title: str, group: str, found: dict[str, list[Stretch]]
     for variant, stretches in found.items():
         rates = [each.rate for each in stretches]
         record.bar("rows drained in a second", "rows/s", group, variant, rates)
-        spent = (statistics.median(each.cpu_s[part] / each.rows * 1e6 for each in stretches) for part in PARTS)
         shown = (f"{rate:,.0f}" for rate in (statistics.median(rates), min(rates), max(rates)))
-        rows.append((variant, *shown, *(f"{seconds:.2f} s" for seconds in spent)))
-    record.table(title, ("variant", "median rows/s", "least", "most", "broker", "JVM", "driver", "workers"), rows)
-    record.line("broker, JVM, driver's Python, workers: CPU seconds per million rows, medians")
+        rows.append((variant, *shown, *cpu_per_million(stretches)))
+    record.table(title, ("variant", "median rows/s", "least", "most", *CPU_HEADS), rows)
+    record.line(CPU_TOLD)
     record.line(f"ExactlyOnce / AtLeastOnce: {_paired(found[EXACTLY_ONCE], found[AT_LEAST_ONCE])}")
 
 

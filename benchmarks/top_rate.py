@@ -40,7 +40,7 @@ _KEPT = {
 }
 """Of each partition: more than the backlog has."""
 _FORGETS = {"log.retention.check.interval.ms": "10000", "log.initial.task.delay.ms": "10000"}
-"""The broker; those of the tests never do, and a disk would be full after minutes."""
+"""Of the broker: it looks for what is too old. Those of the tests never do, and would fill a disk within minutes."""
 _OUT = {**_KEPT, "retention.bytes": "268435456"}
 
 
