@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,10 +20,10 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
 from sinkpipeline.spark.archive import with_archive
 from sinkpipeline.spark.java import AVRO_LIMITS, EXECUTORS_JAVA_OPTIONS, JAVA_OPTIONS, SHORT_LIVED, java_options
+from sinkpipeline.spark.not_started import not_started
 from sinkpipeline.spark.transform import REQUIRED_CONF
 
 if TYPE_CHECKING:
@@ -55,8 +54,6 @@ _RESULT_BYTES = "64m"
 _MAX_TASK_ATTEMPTS = 4
 _JVM_EXIT_S = 10.0
 """It closes its consumers before it ends, and waits for half a minute where the brokers don't answer."""
-
-_TELLING = re.compile(r"^(Exception in thread|Error:|.*(Exception|Error): |.*JAVA_HOME|.*: No such file)")
 
 
 def plain_files(spark: str) -> str:
@@ -187,13 +184,7 @@ def spark_session(
             session = SparkSession(context)
         except (Py4JError, PySparkException, OSError, RuntimeError) as error:
             _end(gateway, exit_s)
-            raise SinkPipelineError(
-                Reason.SPARK_FAILED,
-                f"Spark did not start with {'what spark-submit gave' if master is None else f'master {master}'}: "
-                f"{_why(error, log_file, log_begin)}",
-                "Java 17 is needed (JAVA_HOME, or java on the PATH); the log is "
-                f"{'on stderr' if log_file is None else log_file}",
-            ) from error
+            raise not_started(error, master, log_file, log_begin, os.environ) from error
         if threading.current_thread() is threading.main_thread():
             # SparkContext takes Ctrl-C for itself, and would cancel the batch that a stop lets finish.
             signal.signal(signal.SIGINT, interrupt)
@@ -235,16 +226,3 @@ def _end(gateway: Any, exit_s: float) -> None:
             gateway.proc.wait()
     # Else the next session of this process would talk to a JVM that is gone.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-
-
-def _why(error: Exception, log_file: Path | None, log_begin: int) -> str:
-    """One line: Java's own last word where there is one, not that of an earlier run."""
-    with contextlib.suppress(OSError):
-        text = "" if log_file is None else log_file.read_bytes()[log_begin:].decode(errors="replace")
-        said = [line for line in text.splitlines()[-50:] if _TELLING.search(line)]
-        if said:
-            return said[-1].strip()[:300]
-    try:
-        return str(error).splitlines()[0][:300]
-    except Exception:  # noqa: BLE001 - py4j asks a JVM that may be gone for the text
-        return type(error).__name__
