@@ -108,9 +108,9 @@ test-spark-4.0: servers ## A test of each guarantee on Spark 4.0.4, in build/spa
 
 # Rows that one release logs in another way than the one before would be passed over, and nothing else would show it.
 NEWER = $${SINKPIPELINE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/sinkpipeline}
-test-newer-databases: servers ## The tests of databases in make test, on MariaDB 11.8 and PostgreSQL 17 of Debian 13 and MySQL 8.0 of Ubuntu, where apt-get can fetch them
+test-newer-databases: servers ## The tests of databases in make test, on MariaDB 11.8, PostgreSQL 18 and MySQL 8.0, of Debian 13 and Ubuntu, where apt-get can fetch them
 	@dev/install.sh newer-databases
-	@[ ! -d "$(NEWER)/mariadb-11.8" ] || SINKPIPELINE_MARIADB="$(NEWER)/mariadb-11.8" SINKPIPELINE_POSTGRESQL="$(NEWER)/postgresql-17" \
+	@[ ! -d "$(NEWER)/mariadb-11.8" ] || SINKPIPELINE_MARIADB="$(NEWER)/mariadb-11.8" SINKPIPELINE_POSTGRESQL="$(NEWER)/postgresql-18" \
 	  SINKPIPELINE_MYSQL="$$(ls -d "$(NEWER)/mysql-8.0" 2>/dev/null)" \
 	  $(PYTEST) --stage test --costs build/costs/test-newer-databases.json tests/changes tests/binlog tests/postgresql
 
@@ -134,7 +134,7 @@ E2E = $(RUN) -m pytest --costs build/costs/e2e-$(1).json $(2)
 e2e: install helm ## All of it as users run it, on that cluster: installed as the docs say, robbed and killed, and counted
 	@PYTHONPATH=dev $(RUN) -m cluster run sh -c '\
 	  $(call E2E,first,tests/cluster/test_as_the_operator_ends.py); first=$$?; \
-	  $(call E2E,two,--numprocesses 2 --dist loadfile tests/cluster/test_as_users_run_it.py tests/cluster/test_as_it_waits.py tests/cluster/test_of_a_database.py); two=$$?; \
+	  $(call E2E,two,--numprocesses 2 --dist loadfile tests/cluster/test_as_users_run_it.py tests/cluster/test_as_it_waits.py tests/cluster/test_of_a_database.py tests/cluster/test_of_a_binlog.py); two=$$?; \
 	  $(call E2E,last,tests/cluster/test_as_it_is_refused.py tests/cluster/test_as_others_are_away.py tests/cluster/test_at_the_end.py); \
 	  exit $$((first | two | $$?))'
 

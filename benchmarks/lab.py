@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,12 +57,13 @@ _OF_SPARK = (SPARK, SPARK_PLAIN, SOURCE_ALONE)
 
 PARTS: Final = ("broker", "jvm", "driver", "workers")
 """Whose CPU is taken. `jvm` is all of Spark's, `driver` our driver's Python, which is this process: it delivers small
-batches itself, and looks twenty times a second whether a stretch is over."""
+batches itself, and looks after each batch whether a stretch is over."""
 CPU_HEADS: Final = ("broker", "JVM", "driver", "workers")
 CPU_TOLD: Final = "broker, JVM, driver's Python, workers: CPU seconds per million rows, medians"
 """Of the columns with `cpu_per_million`, and what is said below such a table."""
 
 DEADLINE_S = 1200.0
+_LOOK_S = 1.0
 L = TypeVar("L")
 
 
@@ -110,6 +112,8 @@ class Lab:
     """Whether our sinks have a dead-letter topic."""
     small_offsets: int = SMALL_OFFSETS
     """The most offsets of a batch that the driver delivers itself."""
+    changed: threading.Event = field(default_factory=threading.Event)
+    """A sink of ours has come further, or has another state."""
 
     def fill(self, rows: int, partitions: int, size: int = 100) -> None:
         """Creates the source topic with rows of `size` bytes in all its partitions."""
@@ -211,7 +215,7 @@ class Lab:
             query=query.of_sink(self.spark, pipeline, settings),
             starter=SinkStarter(ports=its_ports),
             policy=FailurePolicy(max_consecutive_failures=1),
-            on_change=lambda: None,
+            on_change=self.changed.set,
         )
         ends = self.ends()
         runner.start()
@@ -249,12 +253,15 @@ class Lab:
         return conf
 
     def until(self, runner: SinkRunner, condition: Callable[[], bool]) -> None:
+        """Looks after each change: a look costs CPU of the driver, which is counted."""
+
         def met() -> bool:
+            self.changed.clear()
             if runner.report.error is not None:
                 raise runner.report.error
-            return condition()
+            return condition() or (self.changed.wait(_LOOK_S) and False)
 
-        wait_until(met, "the pipeline has come so far", DEADLINE_S)
+        wait_until(met, "the pipeline has come so far", DEADLINE_S, poll_s=0)
 
     def ends(self) -> dict[SourcePartition, int]:
         pipeline = parse_manifest(self._document("any", AT_LEAST_ONCE))

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from lab import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK, SPARK_PLAIN, Lab, Stretch, lab
+from lab import AT_LEAST_ONCE, CPU_HEADS, EXACTLY_ONCE, PARTS, SPARK, SPARK_PLAIN, Lab, Stretch, lab
 from record import Record, recording
 from support.kafka.topics import unique
 from visible import visible_after
@@ -99,9 +99,11 @@ def measure_cost(record: Record, master: str, partitions: int, size: int, batche
     for each, values in wall.items():
         record.bar(f"a batch of {size:,} rows", "ms", group, each, values)
         record.bar(f"CPU of a batch of {size:,} rows", "ms", group, each, cpu[each])
-        times = (f"{value:.0f}" for value in (median[each], min(values), max(values), spent[each]))
+        parts = (statistics.median(1000 * stretch.cpu_s[part] / batches for stretch in found[each]) for part in PARTS)
+        times = (f"{value:.0f}" for value in (median[each], min(values), max(values), spent[each], *parts))
         rows.append((each, *times, f"{median[each] / median[SPARK]:.2f}", f"{spent[each] / spent[SPARK]:.2f}"))
-    record.table(title, ("variant", "ms", "least", "most", "CPU ms", "ms / Spark", "CPU / Spark"), rows)
+    heads = ("ms", "least", "most", "CPU ms", *CPU_HEADS, "ms / Spark", "CPU / Spark")
+    record.table(title, ("variant", *heads), rows)
     return median[EXACTLY_ONCE] / median[SPARK]
 
 

