@@ -49,6 +49,12 @@ def bin_directory() -> Path | None:
     return None
 
 
+def major_version() -> int:
+    """Of the server that would be started; 0 where there is none, or where its folder doesn't say."""
+    found = bin_directory()
+    return int(found.parent.name) if found is not None and found.parent.name.isdecimal() else 0
+
+
 def _unpacked() -> Path:
     return Path(os.environ.get(_NAMED) or cache_directory() / "postgresql-debian")
 

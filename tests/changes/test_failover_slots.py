@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from servers.local_kafka import LocalKafka
 from servers.local_process import HOST
-from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql, bin_directory
+from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql, major_version
 from servers.postgresql_standby import STANDBY, LocalStandby, has_program
 from servers.sql_proxy import SqlProxy
 from sinkpipeline.changes.settings import StageSettings
@@ -23,15 +23,9 @@ from sinkpipeline.core.errors import Reason
 from support.changes.lab import LOGICAL, Lab
 from support.waiting import wait_until
 
-
-def _version() -> int:
-    found = bin_directory()
-    return 0 if found is None else int(found.parent.name) if found.parent.name.isdecimal() else 0
-
-
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.skipif(_version() < 17, reason="PostgreSQL before 17: make test-newer-databases"),
+    pytest.mark.skipif(major_version() < 17, reason="PostgreSQL before 17: make test-newer-databases"),
     pytest.mark.skipif(not has_program("pg_basebackup"), reason="no pg_basebackup"),
 ]
 

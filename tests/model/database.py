@@ -344,7 +344,12 @@ class Wire:
     entered: list[Wire] = []  # noqa: RUF012 - of the run that goes on
     """Those that read by a snapshot."""
 
-    def __init__(self, _connection: Database, _where: str, *, replication: bool = False) -> None:
+    version = 150000
+
+    def __init__(
+        self, _connection: Database, _where: str, *, replication: bool = False, version: int | None = None
+    ) -> None:
+        assert version in {None, self.version}
         self.is_over = False
         self.next_at = 0
         self._known = False
@@ -425,7 +430,7 @@ class _Look:
     @staticmethod
     def facts(_wire: Wire, _publication: str) -> Facts:
         return Facts(
-            version=150000, wal_level="logical", encoding="UTF8", role="r", may_replicate=True, in_recovery=False
+            version=Wire.version, wal_level="logical", encoding="UTF8", role="r", may_replicate=True, in_recovery=False
         )
 
     @staticmethod
@@ -458,6 +463,10 @@ class _Look:
 
 
 class _Making:
+    @staticmethod
+    def publishing_generated(*_: object, **__: object) -> str:
+        return "ALTER PUBLICATION"
+
     @staticmethod
     def create_slot(wire: Wire, *_: object) -> int:
         return ask("create", wire.server.create_slot)

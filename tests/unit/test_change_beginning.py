@@ -15,6 +15,7 @@ from sinkpipeline.core.changes.beginning import (
     SlotState,
     at_risk,
     check_going_on,
+    check_slot,
     decide_first,
     identity_of,
 )
@@ -181,7 +182,56 @@ def test_a_slot_for_standbys_needs_a_server_that_has_such() -> None:
 def test_a_table_must_tell_its_rows(identity: str, has_key: bool, full: bool, suits: bool) -> None:
     tables = [Table(name="public.orders", identity=identity, has_key=has_key)]
     if suits:
-        check_tables(tables, WHERE, require_full=full)
+        check_tables(tables, WHERE, "shop", require_full=full)
         return
     with pytest.raises(SinkPipelineError, match=r"ALTER TABLE public\.orders REPLICA IDENTITY FULL"):
-        check_tables(tables, WHERE, require_full=full)
+        check_tables(tables, WHERE, "shop", require_full=full)
+
+
+@pytest.mark.parametrize(
+    ("identity", "of_key", "runs"),
+    [
+        # By its key alone, without such a column.
+        ("d", (), None),
+        ("d", ("s",), "run PUBLISHING"),
+        ("i", ("s",), "run PUBLISHING"),
+        ("f", (), "run ALTER TABLE public.orders REPLICA IDENTITY DEFAULT; or, if it is a stored one, run PUBLISHING"),
+    ],
+)
+def test_a_generated_column_that_is_not_published(identity: str, of_key: tuple[str, ...], runs: str | None) -> None:
+    """PostgreSQL 18 refuses to change a row by an identity of which not all is published."""
+    table = Table(name="public.orders", identity=identity, has_key=True, unsent=("s", "v"), unsent_of_key=of_key)
+    if runs is None:
+        check_tables([table], WHERE, "PUBLISHING")
+        return
+    with pytest.raises(SinkPipelineError) as refused:
+        check_tables([table], WHERE, "PUBLISHING")
+    assert refused.value.remedy.endswith(runs)
+
+
+def test_full_is_not_offered_where_the_server_would_refuse_it() -> None:
+    table = Table(name="public.orders", identity="d", has_key=False, unsent=("v",))
+    with pytest.raises(SinkPipelineError) as refused:
+        check_tables([table], WHERE, "PUBLISHING")
+    assert "FULL" not in refused.value.remedy
+    keyed = replace(table, has_key=True)
+    with pytest.raises(SinkPipelineError, match="RequireFull") as refused:
+        check_tables([keyed], WHERE, "PUBLISHING", require_full=True)
+    assert "run" not in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [
+        (None, "max_slot_wal_keep_size"),
+        ("wal_removed", "max_slot_wal_keep_size"),
+        ("idle_timeout", "idle_replication_slot_timeout"),
+        ("rows_removed", "hot_standby_feedback"),
+        ("wal_level_insufficient", "wal_level"),
+    ],
+)
+def test_a_slot_that_was_given_up_says_why(why: str | None, words: str) -> None:
+    given_up = replace(SLOT, wal_status="lost", invalidated=why)
+    with pytest.raises(SinkPipelineError) as refused:
+        check_slot(given_up, KNOWN, WHERE)
+    assert (refused.value.reason, words in refused.value.remedy) == (Reason.SLOT_LOST, True)

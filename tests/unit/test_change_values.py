@@ -292,3 +292,14 @@ def test_a_change_of_what_was_not_said_is_refused() -> None:
     made.end()
     with pytest.raises(NotUnderstood, match="outside of a transaction"):
         changes(made, insert("1", None))
+
+
+def test_an_old_row_that_is_not_whole_though_it_says_so() -> None:
+    """As a partition logs it whose REPLICA IDENTITY is the key, of a table whose is FULL."""
+    columns = (("id", INT8, True), ("note", TEXT, True), ("doc", TEXT, True))
+    made = writer(*columns, identity="f", key=("id",))
+    old, new = documents(made, update(("8", "x", SAME), ("7", None, None), kind=b"O"))
+    assert (old["op"], old["before"]) == ("d", {"id": 7})
+    assert (new["op"], new["after"], new["unchanged"]) == ("c", {"id": 8, "note": "x"}, ["doc"])
+    [whole] = documents(made, update(("8", "x", SAME), ("8", None, "large"), kind=b"O"))
+    assert (whole["before"], whole["after"]["doc"]) == ({"id": 8, "note": None, "doc": "large"}, "large")

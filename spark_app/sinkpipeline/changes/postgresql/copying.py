@@ -16,7 +16,7 @@ from sinkpipeline.changes.postgresql.making import quoted
 from sinkpipeline.changes.postgresql.wire import SqlFault, Wire
 from sinkpipeline.changes.settings import Slot
 from sinkpipeline.core.changes.beginning import PLUGIN, SlotState
-from sinkpipeline.core.changes.incremental import no_key
+from sinkpipeline.core.changes.incremental import hidden_key, no_key
 from sinkpipeline.core.changes.pgoutput import Column, Relation
 from sinkpipeline.core.changes.positions import lsn_text, parse_lsn
 from sinkpipeline.core.changes.suitable import check_readable
@@ -67,7 +67,6 @@ _OPERATORS = (
     " SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''),"
     " string_agg(quote_ident(s.nspname), ', ')), false) FROM n JOIN pg_namespace AS s ON s.oid = n.typnamespace"
 )
-_UNLIMITED = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 _DROP = (
     "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s AND plugin = %s"
     " AND datoid = %s::oid AND confirmed_flush_lsn = %s::pg_lsn"
@@ -88,6 +87,8 @@ class CopiedTable:
     """Which rows the publication names, as SQL; None: all."""
     estimate: int
     """How many rows it may have, as the server's statistics say."""
+    hides_key: bool = False
+    """Whether it has a primary key of which the publication has a part only."""
     unreadable: tuple[str, ...] = ()
     """Columns that the role may not read."""
     only_of: tuple[int, ...] = ()
@@ -129,6 +130,7 @@ def tables(wire: Wire, publication: str, version: int, one: str | None = None) -
                 is_partitioned=kind == "p",
                 only_rows=only_rows,
                 estimate=int(estimate or 0),
+                hides_key=bool(width) and not keyed,
                 unreadable=tuple(row[0] for row in rows if not row[2]),
             )
         )
@@ -152,6 +154,8 @@ def check_beside(wire: Wire, publication: str, version: int, names: Collection[s
 def keyless(table: CopiedTable, where: str) -> SinkPipelineError:
     """A table whose rows can't be read beside the stream."""
     name = f"{_plain(table.relation.schema)}.{_plain(table.relation.name)}"
+    if table.hides_key:
+        return hidden_key(name, where)
     return no_key(name, where, f"ALTER TABLE {name} ADD PRIMARY KEY (...)")
 
 
@@ -228,7 +232,6 @@ def enter(wire: Wire, snapshot: str, wanted: Sequence[CopiedTable]) -> int:
         SinkPipelineError: SourceUnreachable.
     """
     wire.rows(f"SET lock_timeout = '{_LOCK_S}s'")
-    wire.rows(_UNLIMITED)
     # The index of a key is ordered by operators of its type, wherever that is.
     wire.rows(_OPERATORS, [[each.relation.columns[at].type for each in wanted for at in each.key]])
     wire.rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

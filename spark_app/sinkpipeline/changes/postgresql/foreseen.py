@@ -22,18 +22,11 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.incremental import Listed, asked_since, no_key, reads
-from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
+from sinkpipeline.core.changes.suitable import Facts, check_readable, check_suitable, check_tables
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 
 T = TypeVar("T")
-_NAMED = (
-    "SELECT format('%%I.%%I', n.nspname, c.relname), c.relreplident::text,"
-    " EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)"
-    " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-    " WHERE c.relkind = ANY (%s) AND CASE WHEN %s::text[] IS NULL THEN n.nspname <> 'information_schema'"
-    " AND n.nspname !~ '^pg_' AND c.relpersistence = 'p' ELSE n.nspname || '.' || c.relname = ANY (%s) END ORDER BY 1"
-)
 _MISSING = (
     "SELECT name FROM unnest(%s::text[]) AS name WHERE NOT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n"
     " ON n.oid = c.relnamespace WHERE n.nspname || '.' || c.relname = name AND c.relkind IN ('r', 'p'))"
@@ -63,7 +56,7 @@ def foresee(settings: StageSettings) -> Foreseen:
         except SqlFault as fault:
             found.errors.append(refused(fault, where, wanted.connection.user))
             return found
-    if not facts.may_replicate or facts.wal_level != "logical":
+    if facts.in_recovery or not facts.may_replicate or facts.wal_level != "logical":
         # The server would say the same again.
         return found
     _tried(found, lambda: _of_the_slot(found, settings, progress, where))
@@ -105,21 +98,22 @@ def _of_tables(
         if not wanted.create:
             yield publication_missing(f"{where}: publication {wanted.name}")
             return
-        named = list(wanted.tables) or None
-        tables = tuple(
-            Table(name=a, identity=b, has_key=c) for a, b, c in wire.rows(_NAMED, (["r", "p"], named, named))
-        )
-        for (name,) in wire.rows(_MISSING, (named or [],)):
+        tables = look.named(wire, wanted.tables)
+        for (name,) in wire.rows(_MISSING, (list(wanted.tables),)):
             yield SinkPipelineError(
                 Reason.SOURCE_UNSUITABLE,
                 f"{where} has no table {name}, which publication.tables names",
                 "create it, or correct publication.tables",
             )
+    publishing = making.publishing_generated(wanted, is_there=is_there)
     for each in tables:
         try:
-            check_tables([each], where, require_full=settings.postgresql.require_full)
+            check_tables([each], where, publishing, require_full=settings.postgresql.require_full)
         except SinkPipelineError as error:
             yield error
+        if each.is_partition:
+            # What is read is the partitioned table.
+            continue
         if is_first and settings.postgresql.incremental and not each.has_key:
             yield no_key(each.name, where, f"ALTER TABLE {each.name} ADD PRIMARY KEY (...)")
         if settings.postgresql.reads_rows:

@@ -16,6 +16,7 @@ _POLL_S = 0.05
 _ALREADY_THERE = "42710"
 _NO_RIGHT = "42501"
 _VERSION_OF_FAILOVER = 170000
+_GENERATED = "publish_generated_columns = stored"
 _CREATE = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, %s)"
 _CREATE_FOR_STANDBYS = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, %s, false, false, true)"
 
@@ -24,11 +25,22 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def publication_statement(wanted: Publication) -> str:
-    """What creates it. Changes of a partition are told as the partitioned table's."""
+def publication_statement(wanted: Publication, *, generated: bool = False) -> str:
+    """What creates it. Changes of a partition are told as the partitioned table's.
+
+    `generated`: with stored generated columns; from version 18 on.
+    """
     tables = ", ".join(".".join(map(quoted, each.split(".", 1))) for each in wanted.tables)
     of = f"TABLE {tables}" if tables else "ALL TABLES"
-    return f"CREATE PUBLICATION {quoted(wanted.name)} FOR {of} WITH (publish_via_partition_root = true)"
+    more = f", {_GENERATED}" if generated else ""
+    return f"CREATE PUBLICATION {quoted(wanted.name)} FOR {of} WITH (publish_via_partition_root = true{more})"
+
+
+def publishing_generated(wanted: Publication, *, is_there: bool) -> str:
+    """What publishes stored generated columns; from version 18 on."""
+    if not is_there:
+        return publication_statement(wanted, generated=True)
+    return f"ALTER PUBLICATION {quoted(wanted.name)} SET ({_GENERATED})"
 
 
 def create_publication(wire: Wire, wanted: Publication, where: str) -> bool:

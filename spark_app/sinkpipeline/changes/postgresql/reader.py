@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, TableSnapshot
 from sinkpipeline.changes.postgresql import copying, look, making
@@ -27,7 +27,7 @@ from sinkpipeline.core.changes.pgoutput import (
     parse,
 )
 from sinkpipeline.core.changes.positions import Position, lsn_text
-from sinkpipeline.core.changes.suitable import Facts, check_readable, check_suitable, check_tables
+from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
 from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
@@ -146,12 +146,28 @@ class Reader:
             if not publication.create:
                 raise publication_missing(f"{self.where}: publication {publication.name}")
             with self._told():
+                named = look.named(self._wire, publication.tables)
+            # Before it is made: from then on the server refuses what changes a table that does not suit.
+            self._check_tables(named, is_there=False)
+            with self._told():
                 self.made_publication = making.create_publication(self._wire, publication, self.where)
             found = self.seen()
         with self._told():
             tables = look.tables(self._wire, publication.name)
-        check_tables(tables, self.where, require_full=self.settings.require_full)
+        self._check_tables(tables, is_there=True)
         return found
+
+    def _check_tables(self, tables: Sequence[Table], *, is_there: bool) -> None:
+        publishing = making.publishing_generated(self.settings.publication, is_there=is_there)
+        check_tables(tables, self.where, publishing, require_full=self.settings.require_full)
+
+    def check_tables(self, facts: Facts) -> None:
+        """That the tables of the publication tell their rows.
+
+        Raises:
+            SinkPipelineError: SourceUnsuitable.
+        """
+        self._check_tables(facts.tables, is_there=True)
 
     def tables(self, version: int) -> list[CopiedTable]:
         """Those of the publication, for a snapshot.
@@ -236,8 +252,9 @@ class Reader:
 
     def _connect_anew(self) -> None:
         """A connection that was asked anything knows catalogs as they are now, and would decode by that."""
+        version = self._wire.version
         self._wire.close()
-        self._wire = Wire(self.settings.connection, self.where, replication=True)
+        self._wire = Wire(self.settings.connection, self.where, replication=True, version=version)
         with self._told():
             met = look.server(self._wire)
         if met != self._met:

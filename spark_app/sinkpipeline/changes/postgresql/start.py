@@ -35,7 +35,6 @@ from sinkpipeline.core.changes.beginning import (
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
 from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_again, asked_since
 from sinkpipeline.core.changes.positions import LogPosition
-from sinkpipeline.core.changes.suitable import check_tables
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
 from sinkpipeline.sinks.failpoints import failpoint
@@ -77,7 +76,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             check_anew(known, at(state), seen, reader.where)
             slot = slot_in_the_way(seen, reader.where, announced=True)
         try:
-            check_tables(facts.tables, reader.where, require_full=settings.postgresql.require_full)
+            reader.check_tables(facts)
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)

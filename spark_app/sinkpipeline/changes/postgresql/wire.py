@@ -34,8 +34,12 @@ _OPTIONS = (
     "-c datestyle=ISO,MDY -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 -c bytea_output=hex "
     "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
     # Rows that a policy would hide are no reason for a table that lacks them: it is told.
-    "-c row_security=off"
+    "-c row_security=off "
+    # From 18 on a stream goes over changes with a warning.
+    "-c client_min_messages=warning"
 )
+_LATER_LIMITS = {140000: "idle_session_timeout", 170000: "transaction_timeout"}
+"""Of sessions, since which version: a server refuses whom it is asked for one that it doesn't know."""
 _STATUS = struct.Struct(">cQQQqB")
 _KEEPALIVE = struct.Struct(">cQqB")
 _HEAD = 25
@@ -46,7 +50,9 @@ _NO_REPLICATION = re.compile(
     r"must be (superuser or )?(a )?replication role|permission denied to start WAL sender|unsupported startup parameter"
 )
 _NO_SENDER = re.compile(r"max_wal_senders|standby connections exceeds")
-_OF_A_PUBLICATION = re.compile(r'publication ".*" does not exist')
+_PASSED_OVER = ("WARNING", "55000")
+"""What a server from 18 on says where the publication was missing when a change was made. The older ones end the
+stream with an error."""
 
 
 class Busy(Exception):
@@ -65,8 +71,16 @@ class SqlFault(Exception):
 class Wire:
     """One connection; of one thread."""
 
-    def __init__(self, connection: Connection, where: str, *, replication: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, where: str, *, replication: bool = False, version: int | None = None
+    ) -> None:
         """Connects.
+
+        Args:
+            connection: to where.
+            where: names the database, for people.
+            replication: whether it is of the replication protocol.
+            version: of the server, where nothing may be asked before the stream: by it no limit of time holds.
 
         Raises:
             SinkPipelineError: SourceUnreachable, AuthenticationFailed, SourceUnsuitable, SecretNotFound.
@@ -74,19 +88,32 @@ class Wire:
         self._where = where
         self._role = connection.user
         more: dict[str, Any] = {"replication": "database"} if replication else {}
+        options = " ".join([_OPTIONS, *(f"-c {name}=0" for name in _limits(version))])
         try:
-            with parameters(connection, SILENCE_S, options=_OPTIONS, **more) as found:
+            with parameters(connection, SILENCE_S, options=options, **more) as found:
                 # By the simple protocol, the only one that a connection for replication understands.
                 self._session = Session.connect(**found, autocommit=True, cursor_factory=psycopg.ClientCursor)
         except psycopg.Error as error:
             raise self._not_connected(error) from error
         self._session.another = _no_other
+        self._passed_over: str | None = None
+        """What the server has said of changes that it does not tell."""
+        self.version = self._session.info.server_version
+        if version is None:
+            for name in _limits(self.version):
+                self._set_no_limit(name)
         self._poll = select.poll()
         self._poll.register(self._session.fileno(), select.POLLIN)
         self._heard_at = time.monotonic()
 
     def close(self) -> None:
         self._session.pgconn.finish()
+
+    def _set_no_limit(self, name: str) -> None:
+        try:
+            self.rows(f"SET {name} = 0")
+        except SqlFault as fault:
+            raise refused(fault, self._where, self._role) from fault
 
     @property
     def cancel(self) -> Callable[[], None]:
@@ -172,6 +199,7 @@ class Wire:
             Busy
             SinkPipelineError: SlotLost, PublicationMissing, SourceUnsuitable, SourceUnreachable.
         """
+        self._session.add_notice_handler(self._hear)
         names = publication.replace('"', '""')
         literal = f'"{names}"'.replace("'", "''")
         try:
@@ -191,6 +219,8 @@ class Wire:
         """
         try:
             size, data = self._session.pgconn.get_copy_data(1)
+            if self._passed_over is not None:
+                raise self._no_publication(self._passed_over)
             if size > 0:
                 return data
             if size == 0:
@@ -200,8 +230,15 @@ class Wire:
                 raise psycopg.errors.error_from_result(result)
         except psycopg.Error as error:
             fault = self._fault(error)
+            if isinstance(fault, SqlFault) and fault.sqlstate == "42704":
+                # The slot is held: it is not what does not exist.
+                raise self._no_publication(fault.text) from error
             raise (self._no_stream(fault) if isinstance(fault, SqlFault) else fault) from error
         raise self._unreachable("the server ended the stream")
+
+    def _hear(self, said: psycopg.errors.Diagnostic) -> None:
+        if (said.severity_nonlocalized, said.sqlstate) == _PASSED_OVER:
+            self._passed_over = " ".join((said.message_primary or "").split())
 
     def wait(self, seconds: float) -> None:
         """Until something comes, or for so long.
@@ -247,13 +284,6 @@ class Wire:
         match fault.sqlstate:
             case "55006":
                 return Busy(fault.text)
-            case "42704" if _OF_A_PUBLICATION.search(fault.text):
-                return SinkPipelineError(
-                    Reason.PUBLICATION_MISSING,
-                    f"{self._where}: {fault.text}: it is younger than the changes that come next, or was dropped",
-                    "create the publication before the slot; for this one it is too late, so make the slot anew and go "
-                    "on under another spec.identity",
-                )
             case "42704" | "55000":
                 return SinkPipelineError(
                     Reason.SLOT_LOST,
@@ -262,6 +292,14 @@ class Wire:
                 )
             case _:
                 return refused(fault, self._where, self._role)
+
+    def _no_publication(self, text: str) -> SinkPipelineError:
+        return SinkPipelineError(
+            Reason.PUBLICATION_MISSING,
+            f"{self._where}: {text}: it is younger than the changes that come next, or was dropped",
+            "create the publication before the slot; for this one it is too late, so make the slot anew and go "
+            "on under another spec.identity",
+        )
 
     def _unreachable(self, text: str) -> SinkPipelineError:
         return SinkPipelineError(
@@ -292,6 +330,11 @@ class Wire:
                 return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, remedy)
             case _:
                 return self._unreachable(text)
+
+
+def _limits(version: int | None) -> list[str]:
+    """Settings of a server of that version that would end a session which waits, or decodes, for long."""
+    return [name for since, name in _LATER_LIMITS.items() if version is not None and version >= since]
 
 
 def refused(fault: SqlFault, where: str, role: str) -> SinkPipelineError:

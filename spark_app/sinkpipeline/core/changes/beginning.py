@@ -74,6 +74,10 @@ class SlotState:
     active_pid: int | None = None
     safe_bytes: int | None = None
     """How much may be written until the slot can be lost; None where there is no limit."""
+    invalidated: str | None = None
+    """Why the server gave it up, from version 17 on: pg_replication_slots.invalidation_reason."""
+    is_two_phase: bool = False
+    """Whether it tells transactions when they are prepared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +134,36 @@ def check_slot(slot: SlotState, identity: Identity, where: str) -> None:
     if slot.wal_status == _LOST:
         raise SinkPipelineError(
             Reason.SLOT_LOST,
-            f"slot {identity.slot} of {where} was invalidated: the server has removed WAL that was not read yet",
-            f"raise max_slot_wal_keep_size of the server, so that it keeps what a slow reader needs; {_ANEW}",
+            f"slot {identity.slot} of {where} was invalidated: {_why_lost(slot)}",
+            f"{_against(slot)}; {_ANEW}",
         )
+
+
+def _why_lost(slot: SlotState) -> str:
+    match slot.invalidated:
+        case "idle_timeout":
+            return "nobody has read it for longer than idle_replication_slot_timeout of the server"
+        case "wal_level_insufficient":
+            return "wal_level of the server was lowered"
+        case "rows_removed":
+            return "the server, which was a standby, has removed rows of its catalogs that the slot needs"
+        case _:
+            return "the server has removed WAL that was not read yet"
+
+
+def _against(slot: SlotState) -> str:
+    match slot.invalidated:
+        case "idle_timeout":
+            return (
+                "raise idle_replication_slot_timeout of the server, or set it to 0: nobody reads the slot while the "
+                "pipeline is stopped, nor while a Snapshot reads the tables (IncrementalSnapshot reads it meanwhile)"
+            )
+        case "wal_level_insufficient":
+            return "leave wal_level of the server at logical"
+        case "rows_removed":
+            return "set hot_standby_feedback of standbys to on"
+        case _:
+            return "raise max_slot_wal_keep_size of the server, so that it keeps what a slow reader needs"
 
 
 def _check_kind(slot: SlotState, identity: Identity, where: str) -> None:
@@ -141,6 +172,13 @@ def _check_kind(slot: SlotState, identity: Identity, where: str) -> None:
             Reason.SOURCE_RECREATED,
             f"slot {identity.slot} of {where} is of plugin {slot.plugin} and of the database with oid {slot.database}",
             f"name a slot of {PLUGIN} that was made in this database",
+        )
+    if slot.is_two_phase:
+        raise SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE,
+            f"slot {identity.slot} of {where} tells transactions when they are prepared (two_phase): they may be "
+            "rolled back later",
+            "name a slot that was made without two_phase",
         )
 
 
@@ -325,9 +363,8 @@ def check_copied(slot: SlotState | None, identity: Identity, start: int, where: 
     if slot.wal_status == _LOST:
         raise SinkPipelineError(
             Reason.SLOT_LOST,
-            f"slot {identity.slot} of {where} was invalidated while the tables were read: the server has removed WAL "
-            "that is needed after them",
-            f"raise max_slot_wal_keep_size of the server, so that it keeps what is written meanwhile; {anew}",
+            f"slot {identity.slot} of {where} was invalidated while the tables were read: {_why_lost(slot)}",
+            f"{_against(slot)}; {anew}",
         )
     if slot.confirmed != start:
         raise SinkPipelineError(

@@ -182,3 +182,15 @@ def no_key(table: str, where: str, statement: str) -> SinkPipelineError:
         f"run {statement}; or write startingPosition: Now, so that tables that come later are read without the rows "
         "that they have already",
     )
+
+
+def hidden_key(table: str, where: str) -> SinkPipelineError:
+    """By a part of a key, rows alike in that would be passed over."""
+    return SinkPipelineError(
+        Reason.SOURCE_UNSUITABLE,
+        f"the publication has not all columns of the primary key of table {table} of {where}, so its rows can't be "
+        "read while the stream goes on",
+        "publish all columns of its key (a generated one: from PostgreSQL 18 on, publish_generated_columns = stored); "
+        "or write startingPosition: Now, so that tables that come later are read without the rows that they have "
+        "already",
+    )

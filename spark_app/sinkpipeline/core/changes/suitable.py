@@ -18,9 +18,17 @@ class Table:
     name: str
     """As SQL spells it, with its schema."""
     identity: str
-    """pg_class.relreplident: d(efault), n(othing), f(ull), i(ndex)."""
+    """pg_class.relreplident: d(efault), n(othing), f(ull), i(ndex); n too where what it names is none."""
     has_key: bool
     """Whether it has a primary key."""
+    unsent: tuple[str, ...] = ()
+    """Generated columns that the publication does not send; none before version 18, which lets them be no identity."""
+    unsent_of_key: tuple[str, ...] = ()
+    """Those of them that are in the key by which it tells its rows apart."""
+    is_partition: bool = False
+    """Whether it stands here for the partitioned table, which the publication names."""
+    is_of_full: bool = False
+    """Likewise, of one whose replica identity is full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +62,8 @@ def check_suitable(facts: Facts, where: str, *, failover: bool = False) -> None:
     if facts.wal_level != "logical":
         raise _unsuitable(
             f"{where} has wal_level {facts.wal_level}",
-            "run ALTER SYSTEM SET wal_level = logical, and restart the server",
+            "run ALTER SYSTEM SET wal_level = logical, and restart the server; where a platform keeps its parameters, "
+            "set it there",
         )
     if not facts.may_replicate:
         raise _unsuitable(
@@ -67,20 +76,59 @@ def check_suitable(facts: Facts, where: str, *, failover: bool = False) -> None:
         )
 
 
-def check_tables(tables: Iterable[Table], where: str, *, require_full: bool = False) -> None:
-    """That the rows which a change is of are told. Raises SinkPipelineError: SourceUnsuitable."""
+def check_tables(tables: Iterable[Table], where: str, publishing: str, *, require_full: bool = False) -> None:
+    """That the rows which a change is of are told.
+
+    Args:
+        tables: of the publication, or of the one that is to be created.
+        where: names the database, for people.
+        publishing: the statement that publishes stored generated columns, too.
+        require_full: whether the old rows have to be told whole.
+
+    Raises:
+        SinkPipelineError: SourceUnsuitable.
+    """
     for table in tables:
+        _check_identity(table, where)
+        _check_generated(table, where, publishing)
+        if table.is_of_full and table.identity != "f":
+            raise _unsuitable(
+                f"partition {table.name} of {where} does not send its old rows whole, and its partitioned table says "
+                "that they are whole",
+                f"run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+            )
         if require_full and table.identity != "f":
             raise _unsuitable(
                 f"table {table.name} of {where} does not send its old rows whole, and replicaIdentity is RequireFull",
-                f"run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+                f"leave replicaIdentity out: with column {table.unsent[0]}, which is generated and not published, the "
+                "server would refuse its UPDATE and DELETE"
+                if table.unsent
+                else f"run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
             )
-        if table.identity == "n" or (table.identity == "d" and not table.has_key):
-            raise _unsuitable(
-                f"table {table.name} of {where} has no replica identity: once it is published, the server refuses "
-                "its UPDATE and DELETE",
-                f"give it a primary key, or run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
-            )
+
+
+def _check_identity(table: Table, where: str) -> None:
+    if table.identity == "n" or (table.identity == "d" and not table.has_key):
+        full = "" if table.unsent else f", or run ALTER TABLE {table.name} REPLICA IDENTITY FULL"
+        raise _unsuitable(
+            f"table {table.name} of {where} has no replica identity: once it is published, the server refuses "
+            "its UPDATE and DELETE",
+            f"give it a primary key that is not deferrable{full}",
+        )
+
+
+def _check_generated(table: Table, where: str, publishing: str) -> None:
+    """From 18 on a server refuses to change rows by an identity of which the publication does not send all."""
+    found = table.unsent if table.identity == "f" else table.unsent_of_key
+    if not found:
+        return
+    send = f"run {publishing}"
+    by_key = f"give it a primary key, and run ALTER TABLE {table.name} REPLICA IDENTITY DEFAULT"
+    raise _unsuitable(
+        f"generated column {found[0]} of table {table.name} of {where} is in its replica identity and is not "
+        "published: once the table is, the server refuses its UPDATE and DELETE",
+        f"{by_key}; or, if it is a stored one, {send}" if table.identity == "f" else send,
+    )
 
 
 def check_readable(unreadable: Mapping[str, Sequence[str]], role: str, where: str) -> None:

@@ -164,6 +164,10 @@ class _Table:
         """The columns of the replica identity."""
         return self._object(values, self._identity)
 
+    def keyed(self, values: Values) -> str:
+        """The columns of the key."""
+        return self._object(values, self._key) if self._key else "null"
+
     def key(self, values: Values) -> bytes:
         return f"{self._head}{self._object(values, self._key)}}}".encode() if self._key else self.no_key
 
@@ -302,9 +306,12 @@ class Writer:
         if old is None:
             return [self._made("u", table, table.key(new), after=new)]
         table.check(old)
-        if change.is_whole:
+        # A partition's log may have the key alone of an old row, where its partitioned table says that it is whole. A
+        # value that was not touched is large, so it was not null.
+        is_known = all(before is not None for value, before in zip(new, old, strict=True) if value is UNCHANGED)
+        if change.is_whole and is_known:
             new = [before if value is UNCHANGED else value for value, before in zip(new, old, strict=True)]
-        before = _before(table, old, is_whole=change.is_whole)
+        before = _before(table, old, is_whole=change.is_whole) if is_known or not change.is_whole else table.keyed(old)
         key, key_before = table.key(_known(new, old)), table.key(old)
         if key == key_before:
             return [self._made("u", table, key, before=before, after=new)]
