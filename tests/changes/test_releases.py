@@ -44,9 +44,10 @@ def test_a_publication_that_is_made_anew_while_it_is_read(lab: Lab) -> None:
         f"CREATE PUBLICATION {lab.name} FOR ALL TABLES",
         "INSERT INTO orders VALUES (3)",
     )
-    assert stage.wait() == 1
+    assert stage.wait() == 3
     assert stage.error["reason"] == "PublicationMissing", stage.error
-    assert [each.record.document["after"]["id"] for each in lab.found()] == [1]
+    # What was not committed yet comes again, to whoever goes on.
+    assert [each.record.document["after"]["id"] for each in lab.found()] in ([], [1])
     before = lab.slot_lsn()
     assert lab.refusal().reason is Reason.SOURCE_RECREATED
     assert lab.slot_lsn() == before
@@ -70,10 +71,9 @@ def test_a_table_with_generated_columns_can_still_be_changed(lab: Lab) -> None:
     lab.sql(re.findall(r"ALTER TABLE .*? DEFAULT", refused.remedy)[0])
     assert foresee(lab.settings()).errors == []
     lab.live()
-    lab.watch()
     lab.sql("UPDATE orders SET a = 3", "DELETE FROM orders")
     lab.live()
-    assert lab.check() == 2
+    assert [(each.told.op, dict(each.told.row)) for each in lab.found()] == [("u", {"id": 1, "a": 3}), ("d", {"id": 1})]
 
 
 @since(18)
