@@ -163,15 +163,16 @@ def test_what_is_unsuitable_is_told_with_a_statement_that_works(lab: Lab) -> Non
     assert error.reason is Reason.SOURCE_UNSUITABLE
     lab.sql(error.remedy.removeprefix("run ").partition(" (")[0])
     error = lab.refusal(database={"connection": there})
-    assert (error.reason, "CREATE PUBLICATION" in error.remedy) == (Reason.SOURCE_UNSUITABLE, True), error
-    lab.sql(error.remedy.partition(": ")[2])
-    error = lab.refusal(database={"connection": there})
     assert "has no replica identity" in error.message
+    assert lab.sql("SELECT count(*) FROM pg_publication") == [(0,)], "the application's UPDATE still works"
     settings = lab.settings()
     asked = replace(settings, database=replace(settings.database, connection=there))
     assert ["has no replica identity" in each.message for each in foresee(asked).errors] == [True]
     lab.sql(error.remedy.partition("run ")[2])
     assert foresee(asked).errors == []
+    error = lab.refusal(database={"connection": there})
+    assert (error.reason, "CREATE PUBLICATION" in error.remedy) == (Reason.SOURCE_UNSUITABLE, True), error
+    lab.sql(error.remedy.partition(": ")[2])
     lab.live(database={"connection": there})
     lab.sql("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET id = 2")
     lab.live(database={"connection": there})
