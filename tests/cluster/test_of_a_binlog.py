@@ -113,7 +113,7 @@ def test_changes_go_into_a_topic(pipeline: Pipeline, lab: Lab, target: Target) -
     pipeline.until_told(f"{case}, and comes back", "Ready", "True Running", deadline_s=START_S)
     lab.caught_up()
     lab.check_copy("orders")
-    told = f"position   {lab.position()[0]} "
+    told = f"position   {lab.position().place} "
     pipeline.until(lambda: told in pipeline.plugin("status", pipeline.name), f"the status has {told}", ACTION_S)
 
     pipeline.delete("--timeout=90s")
