@@ -259,7 +259,10 @@ class Lab:
             self.changed.clear()
             if runner.report.error is not None:
                 raise runner.report.error
-            return condition() or (self.changed.wait(_LOOK_S) and False)
+            if condition():
+                return True
+            self.changed.wait(_LOOK_S)
+            return False
 
         wait_until(met, "the pipeline has come so far", DEADLINE_S, poll_s=0)
 

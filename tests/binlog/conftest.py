@@ -7,14 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from servers import mariadb, mysql
 from servers.binlog_server import BinlogServer
 from servers.local_kafka import LocalKafka
-from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.changes.binlog import ORDERS, ROOTS, SERVERS, BinlogLab
 from support.changes.takeover import TwoServers, caught_up, promote, server, two
 from support.runs.keeper import KEEPER
 
-_ROOTS: Final = {"mariadb": mariadb.root_directory, "mysql": mysql.root_directory}
 SAME: Final = pytest.mark.thorough("MariaDB has it: the same code reads MySQL's log")
 
 
@@ -22,7 +20,7 @@ SAME: Final = pytest.mark.thorough("MariaDB has it: the same code reads MySQL's 
 def kind(request: pytest.FixtureRequest) -> str:
     """Of the server: a test that is about what differs is parametrized with both."""
     found = str(request.param)
-    if _ROOTS[found]() is None:
+    if ROOTS[found]() is None:
         pytest.skip(f"no {SERVERS[found].title} server: make {found}")
     return found
 

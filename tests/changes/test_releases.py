@@ -114,6 +114,7 @@ def test_partitions_that_do_not_send_what_their_table_says(lab: Lab) -> None:
     )
     refused = lab.refusal()
     assert "partition public.parted_1" in refused.message
+    assert lab.sql("SELECT count(*) FROM pg_publication") == [(0,)]
     [foreseen] = foresee(lab.settings()).errors
     assert "does not send its old rows whole" in foreseen.message
     lab.sql(statement(refused.remedy))
@@ -135,6 +136,28 @@ def test_partitions_that_do_not_send_what_their_table_says(lab: Lab) -> None:
         ("d", {"id": 2, "part": 2}, None, []),
         ("c", None, {"id": 12, "part": 2}, ["doc"]),
     ]
+
+
+def test_a_partition_without_an_identity_is_told_before_it_is_published(lab: Lab) -> None:
+    """From then on the server would refuse what changes its rows."""
+    lab.sql(
+        "CREATE TABLE parted (id int, part int) PARTITION BY LIST (part)",
+        "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1)",
+        "ALTER TABLE parted REPLICA IDENTITY FULL",
+        "INSERT INTO parted VALUES (1, 1)",
+    )
+    publication = replace(lab.settings().database.publication, tables=("public.parted",))
+    settings = lab.settings(database={"publication": publication})
+    [foreseen] = foresee(settings).errors
+    assert "table public.parted_1" in foreseen.message
+    refused = lab.refusal(database={"publication": publication})
+    assert refused.message == foreseen.message
+    lab.sql("UPDATE parted SET id = 2", statement(refused.remedy))
+    assert foresee(settings).errors == []
+    lab.live(database={"publication": publication})
+    lab.sql("UPDATE parted SET id = 3")
+    lab.live(database={"publication": publication})
+    assert [each.record.document["before"] for each in lab.found()] == [{"id": 2, "part": 1}]
 
 
 @pytest.mark.thorough("other identities by which a server refuses a change")

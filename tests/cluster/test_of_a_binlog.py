@@ -11,9 +11,8 @@ import pytest
 from typing_extensions import override
 
 from cluster.target import Target
-from servers import mariadb, mysql
 from servers.local_process import HOST
-from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.changes.binlog import ORDERS, ROOTS, SERVERS, BinlogLab
 from support.changes.binlog_load import insert
 from support.cluster.installed import ACTION_S, START_S, Pipeline
 
@@ -22,7 +21,6 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.timeout(600),
 ]
-ROOTS = {"mariadb": mariadb.root_directory, "mysql": mysql.root_directory}
 
 USER = "cdc"
 RIGHTS = {

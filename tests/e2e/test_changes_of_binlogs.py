@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from servers import mariadb, mysql
 from servers.local_kafka import LocalKafka
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.core.status import condition_of
 from support.app.command import BY_TASKS, App
-from support.changes.binlog import ORDERS, SERVERS, BinlogLab
+from support.changes.binlog import ORDERS, ROOTS, SERVERS, BinlogLab
 from support.changes.binlog_load import Load, insert
 from support.changes.lab import LOGICAL
 from support.changes.oracle import check_rows
@@ -28,7 +27,6 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.timeout(900),
 ]
-ROOTS = {"mariadb": mariadb.root_directory, "mysql": mysql.root_directory}
 
 COLUMNS = {"id": "bigint", "note": "text"}
 

@@ -67,6 +67,12 @@ def test_a_java_that_is_too_old(tmp_path: Path, version: str, told: int) -> None
     assert remedy.startswith(f"{java} is Java {told}: install Java 17, and set JAVA_HOME to it")
 
 
+def test_a_java_that_does_not_say_its_version(tmp_path: Path) -> None:
+    java = _java(tmp_path / "jdk", "", "exit 1")
+    _, _, remedy = _told(tmp_path / "jdk")
+    assert remedy.startswith(f"run {java} -version")
+
+
 def test_no_java(tmp_path: Path) -> None:
     _, _, remedy = _told(tmp_path / "none")
     assert remedy.startswith(f"there is no java (JAVA_HOME is {tmp_path}/none): install Java 17")

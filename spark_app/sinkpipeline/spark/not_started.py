@@ -37,9 +37,10 @@ def _remedy(environment: Mapping[str, str], said: str | None) -> str:
         where = f"JAVA_HOME is {environment['JAVA_HOME']}" if environment.get("JAVA_HOME") else "the PATH has none"
         return f"there is no java ({where}): install Java {_OLDEST_JAVA}, and set JAVA_HOME to it"
     version = _version(java)
-    if version is None or version < _OLDEST_JAVA:
-        told = "does not say its version" if version is None else f"is Java {version}"
-        return f"{java} {told}: install Java {_OLDEST_JAVA}, and set JAVA_HOME to it"
+    if version is None:
+        return f"run {java} -version, which says nothing here: it must be Java {_OLDEST_JAVA} or newer"
+    if version < _OLDEST_JAVA:
+        return f"{java} is Java {version}: install Java {_OLDEST_JAVA}, and set JAVA_HOME to it"
     if said is not None:
         return "the log has the whole of it"
     # A JVM that is killed leaves no word, and PySpark does not hand out its exit code.

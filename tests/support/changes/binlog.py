@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from readers.binlog import printed, told
 from readers.changes import Told, lsn_of
+from servers import mariadb, mysql
 from servers.binlog_server import SUPERUSER, BinlogServer
 from servers.mariadb import LocalMariadb
 from servers.mysql import LocalMysql
@@ -32,6 +33,8 @@ from support.kafka.topics import unique
 
 SERVERS: Final[Mapping[str, type[LocalMariadb | LocalMysql]]] = {"mariadb": LocalMariadb, "mysql": LocalMysql}
 """By the names of the kinds."""
+ROOTS: Final = {"mariadb": mariadb.root_directory, "mysql": mysql.root_directory}
+"""Below which the programs of each kind are; None where there are none."""
 BOTH: Final = pytest.mark.parametrize("kind", [*SERVERS], indirect=True)
 """Of a test that shows something of each kind in make test: all others have MariaDB there."""
 ORDERS = "CREATE TABLE orders (id bigint PRIMARY KEY, note varchar(200))"

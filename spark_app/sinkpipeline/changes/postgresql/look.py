@@ -29,40 +29,39 @@ _SLOT = (
     " FROM pg_replication_slots AS s WHERE slot_name = %s"
 )
 _END = "SELECT pg_current_wal_flush_lsn()::text, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-_OF_TABLE = (
-    "format('%%I.%%I', n.nspname, c.relname),"
+_PUBLISHED_TABLES = (
+    # From 15 on it names the columns that are published.
+    "SELECT to_jsonb(t) -> 'attnames' AS sent, c.oid, c.relkind, c.relreplident = 'f' AS is_full"
+    " FROM pg_publication_tables AS t JOIN pg_publication AS p USING (pubname)"
+    " JOIN pg_namespace AS n ON n.nspname = t.schemaname JOIN pg_class AS c ON c.relnamespace = n.oid"
+    " AND c.relname = t.tablename WHERE pubname = %s AND (p.pubupdate OR p.pubdelete)"
+)
+_NAMED_TABLES = (
+    "SELECT '[]'::jsonb AS sent, c.oid, c.relkind, c.relreplident = 'f' AS is_full"
+    " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+    " WHERE c.relkind IN ('r', 'p') AND CASE WHEN %s::text[] IS NULL THEN n.nspname <> 'information_schema'"
+    " AND n.nspname !~ '^pg_' AND c.relpersistence = 'p' AND NOT c.relispartition"
+    " ELSE n.nspname || '.' || c.relname = ANY (%s) END"
+)
+_TABLES = (
+    "WITH found AS ({found}),"
+    # The log has an old row as the partition says, and the stream tells it as the partitioned table does.
+    " wanted AS (SELECT sent, oid, NULL::bool AS is_of_full FROM found UNION ALL"
+    " SELECT sent, l.relid, is_full FROM found, pg_partition_tree(oid) AS l WHERE relkind = 'p' AND l.isleaf)"
+    " SELECT format('%%I.%%I', n.nspname, c.relname),"
     # An index that was dropped is no identity any more, and a key that may be deferred is none.
     " CASE WHEN c.relreplident IN ('i', 'd') AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid"
     " AND i.indimmediate AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END)"
     " THEN 'n' ELSE c.relreplident END::text,"
     " EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary),"
     " ARRAY(SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0"
-    " AND NOT a.attisdropped AND a.attgenerated <> '' AND NOT {sent} ? a.attname::text"
+    " AND NOT a.attisdropped AND a.attgenerated <> '' AND NOT sent ? a.attname::text"
     " AND current_setting('server_version_num')::int >= 180000 ORDER BY a.attnum),"
     " ARRAY(SELECT a.attname::text FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid"
     " AND a.attnum = ANY (i.indkey::int2[]) WHERE i.indrelid = c.oid"
-    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)"
-)
-"""What `Table` has, of `pg_class AS c` and `pg_namespace AS n`."""
-_TABLES = (
-    # From 15 on it names the columns that are published.
-    "WITH published AS (SELECT to_jsonb(t) -> 'attnames' AS sent, c.oid, c.relkind, c.relreplident = 'f' AS is_full"
-    " FROM pg_publication_tables AS t JOIN pg_publication AS p USING (pubname)"
-    " JOIN pg_namespace AS n ON n.nspname = t.schemaname JOIN pg_class AS c ON c.relnamespace = n.oid"
-    " AND c.relname = t.tablename WHERE pubname = %s AND (p.pubupdate OR p.pubdelete)),"
-    # The log has an old row as the partition says, and the stream tells it as the partitioned table does.
-    " wanted AS (SELECT sent, oid, NULL::bool AS is_of_full FROM published UNION ALL"
-    " SELECT sent, l.relid, is_full FROM published, pg_partition_tree(oid) AS l WHERE relkind = 'p'"
-    " AND l.isleaf)"
-    " SELECT {of_table}, is_of_full"
+    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END), is_of_full"
     " FROM wanted JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     " WHERE c.relkind <> 'f' ORDER BY 1"
-)
-_NAMED = (
-    "SELECT {of_table}, NULL::bool"
-    " FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-    " WHERE c.relkind = ANY (%s) AND CASE WHEN %s::text[] IS NULL THEN n.nspname <> 'information_schema'"
-    " AND n.nspname !~ '^pg_' AND c.relpersistence = 'p' ELSE n.nspname || '.' || c.relname = ANY (%s) END ORDER BY 1"
 )
 _PUBLISHED = (
     "SELECT t.schemaname || '.' || t.tablename, coalesce((SELECT 'table ' || r.oid"
@@ -105,18 +104,13 @@ def facts(wire: Wire, publication: str) -> Facts:
 
 def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
     """Of a publication that sends updates or deletes, with the partitions of each; none where it is missing."""
-    return tuple(map(_table, wire.rows(_TABLES.format(of_table=_of_table("sent")), (publication,))))
+    return tuple(map(_table, wire.rows(_TABLES.format(found=_PUBLISHED_TABLES), (publication,))))
 
 
 def named(wire: Wire, names: Sequence[str]) -> tuple[Table, ...]:
-    """Those that a publication of these tables would have, each as `schema.table`; all tables where none is named."""
+    """Likewise, those that a publication of these would have, each as `schema.table`; of all where none is named."""
     wanted = list(names) or None
-    return tuple(map(_table, wire.rows(_NAMED.format(of_table=_of_table("'[]'::jsonb")), (["r", "p"], wanted, wanted))))
-
-
-def _of_table(sent: str) -> str:
-    """`sent`: the columns that are published, as SQL has a JSON of them."""
-    return _OF_TABLE.format(sent=sent)
+    return tuple(map(_table, wire.rows(_TABLES.format(found=_NAMED_TABLES), (wanted, wanted))))
 
 
 def _table(row: tuple[Any, ...]) -> Table:

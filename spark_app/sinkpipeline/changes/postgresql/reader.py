@@ -148,26 +148,23 @@ class Reader:
             with self._told():
                 named = look.named(self._wire, publication.tables)
             # Before it is made: from then on the server refuses what changes a table that does not suit.
-            self._check_tables(named, is_there=False)
+            self.check_tables(named, is_there=False)
             with self._told():
                 self.made_publication = making.create_publication(self._wire, publication, self.where)
             found = self.seen()
         with self._told():
             tables = look.tables(self._wire, publication.name)
-        self._check_tables(tables, is_there=True)
+        self.check_tables(tables)
         return found
 
-    def _check_tables(self, tables: Sequence[Table], *, is_there: bool) -> None:
-        publishing = making.publishing_generated(self.settings.publication, is_there=is_there)
-        check_tables(tables, self.where, publishing, require_full=self.settings.require_full)
-
-    def check_tables(self, facts: Facts) -> None:
-        """That the tables of the publication tell their rows.
+    def check_tables(self, tables: Sequence[Table], *, is_there: bool = True) -> None:
+        """That the tables of the publication tell their rows; `is_there`: whether it was created already.
 
         Raises:
             SinkPipelineError: SourceUnsuitable.
         """
-        self._check_tables(facts.tables, is_there=True)
+        publishing = making.publishing_generated(self.settings.publication, is_there=is_there)
+        check_tables(tables, self.where, publishing, require_full=self.settings.require_full)
 
     def tables(self, version: int) -> list[CopiedTable]:
         """Those of the publication, for a snapshot.

@@ -76,7 +76,7 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
             check_anew(known, at(state), seen, reader.where)
             slot = slot_in_the_way(seen, reader.where, announced=True)
         try:
-            reader.check_tables(facts)
+            reader.check_tables(facts.tables)
         except SinkPipelineError as error:
             # What it says is of changes to come: those that are there can be read.
             _LOG.warning("%s", error)

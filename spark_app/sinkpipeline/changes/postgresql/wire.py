@@ -99,21 +99,23 @@ class Wire:
         self._passed_over: str | None = None
         """What the server has said of changes that it does not tell."""
         self.version = self._session.info.server_version
-        if version is None:
-            for name in _limits(self.version):
-                self._set_no_limit(name)
         self._poll = select.poll()
         self._poll.register(self._session.fileno(), select.POLLIN)
         self._heard_at = time.monotonic()
+        if version is None:
+            self._set_no_limits()
 
     def close(self) -> None:
         self._session.pgconn.finish()
 
-    def _set_no_limit(self, name: str) -> None:
+    def _set_no_limits(self) -> None:
         try:
-            self.rows(f"SET {name} = 0")
-        except SqlFault as fault:
-            raise refused(fault, self._where, self._role) from fault
+            with told(self._where, self._role):
+                for name in _limits(self.version):
+                    self.rows(f"SET {name} = 0")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def cancel(self) -> Callable[[], None]:

@@ -23,6 +23,25 @@ PLUGIN = "pgoutput"
 MADE = "made"
 """The key of `meta.source`, beside those of the identity, that says what a start has created: `dropping.py`."""
 _LOST = "lost"
+_WAL_REMOVED = (
+    "the server has removed WAL that was not read yet",
+    "raise max_slot_wal_keep_size of the server, so that it keeps what a slow reader needs",
+)
+_GIVEN_UP = {
+    "idle_timeout": (
+        "nobody has read it for longer than idle_replication_slot_timeout of the server",
+        (
+            "raise idle_replication_slot_timeout of the server, or set it to 0: nobody reads the slot while the "
+            "pipeline is stopped, nor while a Snapshot reads the tables (IncrementalSnapshot reads it meanwhile)"
+        ),
+    ),
+    "wal_level_insufficient": ("wal_level of the server was lowered", "leave wal_level of the server at logical"),
+    "rows_removed": (
+        "the server, which was a standby, has removed rows of its catalogs that the slot needs",
+        "set hot_standby_feedback of standbys to on",
+    ),
+}
+"""By pg_replication_slots.invalidation_reason: what has happened, and what keeps it from happening again."""
 _AT_RISK = 0.2
 
 _ANEW = (
@@ -131,39 +150,16 @@ def check_slot(slot: SlotState, identity: Identity, where: str) -> None:
         SinkPipelineError: SlotLost, SourceRecreated.
     """
     _check_kind(slot, identity, where)
+    _check_kept(slot, identity, where, _ANEW)
+
+
+def _check_kept(slot: SlotState, identity: Identity, where: str, then: str, when: str = "") -> None:
+    """That the server has not given a slot up; `then`: what to do beside what keeps the next one."""
     if slot.wal_status == _LOST:
+        why, against = _GIVEN_UP.get(slot.invalidated or "", _WAL_REMOVED)
         raise SinkPipelineError(
-            Reason.SLOT_LOST,
-            f"slot {identity.slot} of {where} was invalidated: {_why_lost(slot)}",
-            f"{_against(slot)}; {_ANEW}",
+            Reason.SLOT_LOST, f"slot {identity.slot} of {where} was invalidated{when}: {why}", f"{against}; {then}"
         )
-
-
-def _why_lost(slot: SlotState) -> str:
-    match slot.invalidated:
-        case "idle_timeout":
-            return "nobody has read it for longer than idle_replication_slot_timeout of the server"
-        case "wal_level_insufficient":
-            return "wal_level of the server was lowered"
-        case "rows_removed":
-            return "the server, which was a standby, has removed rows of its catalogs that the slot needs"
-        case _:
-            return "the server has removed WAL that was not read yet"
-
-
-def _against(slot: SlotState) -> str:
-    match slot.invalidated:
-        case "idle_timeout":
-            return (
-                "raise idle_replication_slot_timeout of the server, or set it to 0: nobody reads the slot while the "
-                "pipeline is stopped, nor while a Snapshot reads the tables (IncrementalSnapshot reads it meanwhile)"
-            )
-        case "wal_level_insufficient":
-            return "leave wal_level of the server at logical"
-        case "rows_removed":
-            return "set hot_standby_feedback of standbys to on"
-        case _:
-            return "raise max_slot_wal_keep_size of the server, so that it keeps what a slow reader needs"
 
 
 def _check_kind(slot: SlotState, identity: Identity, where: str) -> None:
@@ -360,12 +356,7 @@ def check_copied(slot: SlotState | None, identity: Identity, start: int, where: 
             f"find out who dropped it; {anew}",
         )
     _check_kind(slot, identity, where)
-    if slot.wal_status == _LOST:
-        raise SinkPipelineError(
-            Reason.SLOT_LOST,
-            f"slot {identity.slot} of {where} was invalidated while the tables were read: {_why_lost(slot)}",
-            f"{_against(slot)}; {anew}",
-        )
+    _check_kept(slot, identity, where, anew, " while the tables were read")
     if slot.confirmed != start:
         raise SinkPipelineError(
             Reason.SOURCE_DATA_LOST,
