@@ -117,6 +117,10 @@ class BinlogServer(LocalServer):
         file, offset, *_ = self.told("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS") or ("", 0)
         return file, offset
 
+    def written(self) -> Path:
+        """The file of its log that is written."""
+        return self._data / self.end()[0]
+
     def begin_log_anew(self) -> None:
         """Removes all files of its log.
 

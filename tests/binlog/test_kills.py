@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import pymysql
 import pytest
 
 from servers.sql_proxy import SqlProxy
@@ -16,7 +19,7 @@ from sinkpipeline.core.errors import Reason
 from support.changes.binlog import BOTH, ORDERS, BinlogLab
 from support.changes.binlog_load import INSERT, SMALL, Load, claimed, insert, troubled
 from support.changes.lab import CUT_AT_ONE, Killed, Life
-from support.waiting import wait_until
+from support.waiting import result_of, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -154,6 +157,61 @@ def test_a_load_with_kills_of_the_stage_and_the_server(own: BinlogLab, rounds: i
     own.caught_up()
     assert stage.end() == 0
     assert own.check() > rows // 3
+
+
+@BOTH
+@pytest.mark.thorough("a file that is cut off is in make test")
+def test_a_server_that_is_killed_as_it_writes_a_transaction(own: BinlogLab) -> None:
+    """It rolls that back, also where its log has half of it."""
+    insert(own, 0, 10)
+    own.live()
+    insert(own, 20, 10)
+    written, rows = own.server.written(), "SELECT seq, REPEAT('x', 190) FROM seq_1001_to_300000"
+    if own.kind == "mysql":
+        rows = "SELECT 1000 + a.seq * 20000 + b.seq, REPEAT('x', 190) FROM {0} a JOIN {0} b ON a.seq <= 15".format(
+            "test_numbers.numbers"
+        )
+    with ThreadPoolExecutor(1) as pool:
+        inserted = pool.submit(own.sql, f"INSERT INTO orders {rows}")
+        wait_until(lambda: written.stat().st_size > 2 << 20, "it is being written", poll_s=0)
+        own.server.kill()
+        with pytest.raises(pymysql.Error):
+            result_of(inserted)
+    own.server.start()
+    assert own.sql("SELECT count(*) FROM orders") == [(20,)]
+    insert(own, 40, 10)
+    own.live(cuts=SMALL)
+    assert [dict(each.told.row)["id"] for each in own.found()] == [*range(1, 11), *range(21, 31), *range(41, 51)]
+    insert(own, 60, 10)
+    own.live()
+    own.check_tables("orders")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        -31,
+        *(
+            pytest.param(each, marks=pytest.mark.thorough("another place of the same file"))
+            for each in (-30, -1, 10, 19, 41, 42, 43, 100)
+        ),
+    ],
+)
+def test_a_file_that_ends_in_a_transaction(own: BinlogLab, kept: int) -> None:
+    """Behind any byte of it. Its first event has 42 bytes, and its last one has 31."""
+    insert(own, 0, 10)
+    file, begin = own.server.end()
+    insert(own, 20, 1)
+    assert own.server.end()[0] == file
+    own.live(Life(_CutAt()), cuts=CUT_AT_ONE)
+    written = own.server.written()
+    own.server.kill()
+    os.truncate(written, kept + (begin if kept > 0 else written.stat().st_size))
+    own.server.start()
+    insert(own, 40, 10)
+    for cuts in (CUT_AT_ONE, SMALL):
+        own.live(cuts=cuts)
+    assert [dict(each.told.row)["id"] for each in own.found()] == [*range(1, 11), *range(41, 51)]
 
 
 @pytest.mark.thorough("what a network does")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sinkpipeline.changes.binlog.stream import AnotherLog, NotUnderstood, Stream
+from sinkpipeline.changes.binlog.stream import AnotherLog, NotServed, NotUnderstood, Stream
 from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.ports import Begun, Ended, Event
 from sinkpipeline.core.changes.binlog_kinds import MARIADB
@@ -69,13 +69,29 @@ def changes(told: list[Event]) -> list[Change]:
     return [change for each in told if isinstance(each, list) for change in each]
 
 
-def changed(event: str, *, end: int | None = None, size: int | None = None) -> bytes:
-    """An event whose head says something else, with its checksum."""
+def changed(event: str, *, end: int | None = None, size: int | None = None, gtid: int | None = None) -> bytes:
+    """An event that says something else, with its checksum."""
     data = bytearray.fromhex(event)[:-4]
+    if gtid is not None:
+        struct.pack_into("<Q", data, 19, gtid)
     for at, value in ((13, end), (9, size)):
         if value is not None:
             struct.pack_into("<I", data, at, value)
     return bytes(data) + zlib.crc32(data).to_bytes(4, "little")
+
+
+def made(kind: int, body: bytes, end: int = 0) -> bytes:
+    """An event that a server tells beside its log."""
+    data = struct.pack("<IBIIIH", 0, kind, 1, 23 + len(body), end, 0x20) + body
+    return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def heartbeat(end: int, before: bytes = b"") -> bytes:
+    return made(27, before + b"mariadb-bin.000001", end)
+
+
+def rotate(number: int) -> bytes:
+    return made(4, struct.pack("<Q", 4) + b"mariadb-bin.%06d" % number)
 
 
 def test_within_a_transaction_no_event_says_where_it_ends() -> None:
@@ -103,8 +119,52 @@ def test_beyond_4_gib_an_end_is_no_place() -> None:
     [begun, *_, ended] = read(stream(), INSERT[0], changed(INSERT[1], size=2**32 - 1), *INSERT[2:])
     assert isinstance(begun, Begun)
     assert ended == Ended(START.commit)
-    wrapped = read(stream(), INSERT[0], *INSERT[1:3], changed(INSERT[3], end=100))
-    assert wrapped[-1] == Ended(START.commit)
+
+
+def test_a_transaction_beyond_4_gib_is_read_as_part_of_the_one_before() -> None:
+    """Its place says what a place before says: whoever takes it for that passes over it."""
+    giant = (INSERT[0], changed(INSERT[1], size=2**32 - 1000), INSERT[2], changed(INSERT[3], end=100))
+    behind = (changed(INSERT[0], end=142, gtid=4), *INSERT[1:3], changed(INSERT[3], end=300))
+    told = read(stream(), *giant, *behind)
+    assert [(each.op, each.at.place, each.at.index) for each in changes(told)] == [
+        ("c", "mariadb-bin.000001:625", 2_000_000),
+        ("c", "mariadb-bin.000001:625", 6_000_000),
+    ]
+    assert [each for each in told if isinstance(each, Ended)] == [Ended(START.commit)] * 2
+    notes = [each.note for each in told if isinstance(each, Begun)]
+    assert notes == [notes[0]] * 2
+    assert [each.before for each in told if isinstance(each, Begun)] == [0, None]
+    # Who goes on there reads the same numbers, and has what is before.
+    again = stream(START.moved(START.commit, 2_000_001, notes[0], 1))
+    assert [each.at.index for each in changes(read(again, *giant, *behind))] == [6_000_000]
+    assert again.skipped == 1
+
+
+def test_behind_4_gib_the_next_file_has_places_again() -> None:
+    found = stream()
+    told = read(found, INSERT[0], changed(INSERT[1], size=2**32 - 1000), INSERT[2], changed(INSERT[3], end=100))
+    assert found.heard == START.commit
+    # As MariaDB and as MySQL say that nothing comes.
+    read(found, heartbeat(0, struct.pack("<Q", 2**32 + 100)), heartbeat(5000))
+    assert found.heard == START.commit
+    told = read(found, rotate(2), changed(INSERT[0], end=400))
+    assert [each.note for each in told if isinstance(each, Begun)] != []
+    assert found.heard == parse_binlog("mariadb-bin.000002:4").commit
+
+
+def test_beyond_4_gib_nobody_can_begin() -> None:
+    start = parse_binlog(f"mariadb-bin.000001:{2**32 - 10}")
+    with pytest.raises(NotServed, match="beyond 4 GiB"):
+        read(stream(start), changed(INSERT[0], end=100))
+
+
+@pytest.mark.parametrize("behind", ["file", "transaction"])
+def test_a_transaction_that_does_not_end_is_told(behind: str) -> None:
+    """As a server leaves it that is killed as it writes it, or whose disk is full."""
+    with pytest.raises(NotServed, match="has not ended"):
+        read(stream(), *INSERT[:3], rotate(2) if behind == "file" else BOTH[0])
+    # Nothing of ours is in it.
+    read(stream(), INSERT[0], rotate(2), changed(INSERT[0], end=400))
 
 
 @pytest.mark.parametrize("event", [INSERT[1], INSERT[2], INSERT[3]])

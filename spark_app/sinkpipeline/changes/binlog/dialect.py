@@ -36,6 +36,9 @@ class Dialect(Protocol):
     def previous(self, wire: Wire, file: str) -> Gtids:
         """The GTIDs of all that its log has before a file."""
 
+    def whole_before(self, wire: Wire, file: str) -> Gtids | None:
+        """Likewise; None where its log has no transactions but these, whatever has ended the server."""
+
     def unlogged(self, wire: Wire) -> Gtids:
         """Of all that it has, what its log has never had, or has no more."""
 

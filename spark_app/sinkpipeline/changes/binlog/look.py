@@ -14,6 +14,7 @@ from sinkpipeline.core.changes.binlog_beginning import Facts, quoted, quoted_nam
 from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Head, Rotate
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_mysql import GTIDS
+from sinkpipeline.core.changes.binlog_places import PLACES, Places
 from sinkpipeline.core.changes.binlog_statements import cascade
 from sinkpipeline.core.changes.binlog_values import Decode
 from sinkpipeline.core.changes.gtids import Gtids
@@ -200,6 +201,11 @@ def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
         if born is None:
             raise
         return At(born, None)
+    except SqlFault as fault:
+        # All that is whole in its file is before it.
+        if born is None or not fault.is_of_a_half:
+            raise
+        return At(born, None)
 
 
 def found_at(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> At | None:
@@ -230,23 +236,45 @@ def transactions(
         SinkPipelineError: SourceUnreachable.
         NotUnderstood
     """
-    number = place.number
-    with contextlib.closing(connect()) as wire, contextlib.suppress(OutOfEvents):
-        wire.dump(place.file, place.offset)
-        while True:
-            data = wire.receive()
+    at, found = Places(place.number, place.offset), place
+    with contextlib.suppress(OutOfEvents):
+        for data in _events(connect, place, at):
             head = binlog.head(data)
+            if head.is_in_log:
+                at.passed(head)
             if head.kind not in _OF_TRANSACTIONS:
                 continue
             match binlog.parse(data, head, has_checksums=has_checksums):
                 case Format(of_file):
                     has_checksums = of_file
-                case Rotate(file):
-                    number = parse_binlog(f"{file}:0").number
+                case Rotate(file, offset):
+                    at.rotated(parse_binlog(f"{file}:0").number, offset)
                 case Gtid() as said if head.is_in_log:
-                    yield place.moved(place.commit_at(number, head.start)), head, said
+                    # Beyond 4 GiB it counts as part of the one before.
+                    if at.end - head.size < PLACES:
+                        found = place.moved(place.commit_at(at.number, head.start))
+                    yield found, head, said
                 case _:
                     pass
+
+
+def _events(connect: Connect, place: BinlogPosition, at: Places) -> Iterator[bytes]:
+    """What comes from a place on; `at`: where the newest is, which whoever reads it keeps."""
+    while True:
+        with contextlib.closing(connect()) as wire:
+            wire.dump(place.file, place.offset)
+            try:
+                while True:
+                    yield wire.receive()
+            except SqlFault as fault:
+                if not fault.is_of_a_half:
+                    raise
+        place = begin_of_next(place.moved(place.commit_at(at.number, binlog.BEGIN)))
+
+
+def begin_of_next(place: BinlogPosition) -> BinlogPosition:
+    """Where the first event is of the file behind that of a place."""
+    return place.moved(place.commit_at(place.number + 1, binlog.BEGIN))
 
 
 def begin_of_file(place: BinlogPosition) -> BinlogPosition:

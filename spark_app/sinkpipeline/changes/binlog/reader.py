@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.dialect import Dialect
+from sinkpipeline.changes.binlog.halves import HalfTransaction, Halves
+from sinkpipeline.changes.binlog.log_refused import log_refused
 from sinkpipeline.changes.binlog.stream import AnotherLog, LogIncomplete, Stream
 from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire, refused
@@ -22,7 +24,6 @@ from sinkpipeline.core.changes.binlog_beginning import (
     at_risk,
     check_suitable,
     check_there,
-    data_lost,
     keyless,
     quoted,
     unlogged,
@@ -30,12 +31,12 @@ from sinkpipeline.core.changes.binlog_beginning import (
 )
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_values import NotServed
-from sinkpipeline.core.changes.gtids import MOST_TEXT
+from sinkpipeline.core.changes.gtids import MOST_TEXT, Gtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import BinlogPosition, Position
 from sinkpipeline.core.changes.taking_over import executed_at
 from sinkpipeline.core.changes.values import Writer
-from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.errors import SinkPipelineError
 
 T = TypeVar("T")
 
@@ -43,8 +44,6 @@ _LOG = logging.getLogger("sinkpipeline.changes")
 
 _WHO_S: Final = 15.0
 """How often an address is asked who answers there."""
-_ELSEWHERE = ("impossible position", "position > file size")
-"""What a server says where its log does not reach so far."""
 
 
 def name_of(kind: BinlogKind, settings: BinlogSettings) -> str:
@@ -273,24 +272,50 @@ class Reader:
                 large_as_text=settings.large_integers_as_text,
                 place_text=lambda commit: start.moved(commit).place,
             )
-            kind = self.dialect.kind
+            kind, has_checksums = self.dialect.kind, look.has_checksums(self._side)
+            halves = Halves(self.connected, self._whole_before, has_checksums=has_checksums)
             stream = Stream(
                 tables,
                 writer,
                 start,
-                has_checksums=look.has_checksums(self._side),
+                has_checksums=has_checksums,
                 executed=executed_at(kind, start),
                 ahead=kind.gtids.parse(start.ahead),
+                is_half=halves.is_one,
             )
             self._shift = start.shift
-            self._wire = wire = self.connected()
         with self._of_the_log(start):
-            wire.dump(start.file, start.offset, settings.server_id if server_id is None else server_id)
+            place = start
+            while True:
+                yield from self._to_a_half(
+                    stream, halves, place, settings.server_id if server_id is None else server_id
+                )
+                place = look.begin_of_next(stream.at)
+
+    def _to_a_half(self, stream: Stream, halves: Halves, place: BinlogPosition, server_id: int) -> Iterator[Event]:
+        """What comes from a place on, for ever, or until a file ends with a transaction that has no end."""
+        self._wire = wire = self.connected()
+        wire.dump(place.file, place.offset, server_id)
+        try:
             while True:
                 for event in stream.events(wire.receive()):
                     self.skipped, self.heard = stream.skipped, stream.heard
                     self._read_at = stream.read_at or self._read_at
                     yield event
+        except HalfTransaction:
+            pass
+        except SqlFault as fault:
+            # Not even the first event of the half is whole.
+            if not (fault.is_of_a_half and stream.is_between and halves.may_end_with_one(stream.at)):
+                raise
+        _LOG.warning("%s was killed as it wrote file %s, and has rolled back its end", self.where, stream.at.file)
+        wire.close()
+
+    def _whole_before(self, place: BinlogPosition) -> Gtids | None:
+        """What the server has in its log in front of a file; None where there is no such file."""
+        if self.dialect.files(self._side, self.where).size_of(place.number) is None:
+            return None
+        return self.dialect.whole_before(self._side, place.file)
 
     def placed(self, snapshot: TableSnapshot) -> Position:
         """Where a snapshot beside it stands in what it reads."""
@@ -318,54 +343,14 @@ class Reader:
     def _of_the_log(self, start: BinlogPosition) -> Iterator[None]:
         try:
             yield
-        except SqlFault as fault:
-            if not fault.is_of_the_log:
-                raise self._refused(fault) from fault
-            # Why, the files tell; what the server says is no more than a sentence.
-            with self._told():
-                check_there(start, self.dialect.files(self._side, self.where), self.where)
-            if "gtid_mode" in fault.text.lower():
-                raise self._not_by_mode(fault) from fault
-            if any(each in fault.text.lower() for each in _ELSEWHERE):
-                raise self._recreated(fault.text, start) from fault
-            if "could not find" in fault.text.lower():
-                raise data_lost(start, self.where) from fault
-            raise SinkPipelineError(
-                Reason.SOURCE_UNREACHABLE, f"{self.where}: {fault.text}", "look at the server's log"
-            ) from fault
-        except AnotherLog as another:
-            raise self._recreated(str(another), start) from another
-        except LogIncomplete as incomplete:
-            raise SinkPipelineError(
-                Reason.SOURCE_DATA_LOST,
-                f"{self.where}: the server says that its log lacks changes, behind {start.moved(self.heard).place}",
-                "look into the server's log what it could not write; then look what the topic lacks, and go on under "
-                "another spec.identity",
-            ) from incomplete
-        except NotServed as refusal:
-            raise SinkPipelineError(
-                Reason.SOURCE_UNSUITABLE, f"{self.where}: {refusal.fact}", refusal.remedy
-            ) from refusal
-        except NotUnderstood as error:
-            raise SinkPipelineError(
-                Reason.INTERNAL_ERROR, f"{self.where}: {error}", "report it with the version of the server"
-            ) from error
-
-    def _not_by_mode(self, fault: SqlFault) -> SinkPipelineError:
-        mode = "OFF_PERMISSIVE" if "gtid_mode = off" in fault.text.lower() else "ON_PERMISSIVE"
-        return SinkPipelineError(
-            Reason.SOURCE_UNSUITABLE,
-            f"{self.where} was given another gtid_mode, and does not hand out what it has logged before: {fault.text}",
-            f"run SET GLOBAL gtid_mode = '{mode}', until the stage has read that",
-        )
-
-    def _recreated(self, text: str, start: BinlogPosition) -> SinkPipelineError:
-        return SinkPipelineError(
-            Reason.SOURCE_RECREATED,
-            f"{self.where} has another log than the one that was read up to {start}: {text}",
-            f"find out whether somebody ran {self.dialect.kind.anew}, or restored a backup; look what the topic lacks, "
-            "and then go on under another spec.identity",
-        )
+        except (SqlFault, AnotherLog, LogIncomplete, NotServed, NotUnderstood) as refusal:
+            if isinstance(refusal, SqlFault):
+                if not refusal.is_of_the_log:
+                    raise self._refused(refusal) from refusal
+                # Why, the files tell; what the server says is no more than a sentence.
+                with self._told():
+                    check_there(start, self.dialect.files(self._side, self.where), self.where)
+            raise log_refused(refusal, start, self.heard, self.where, self.dialect.kind) from refusal
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -12,14 +12,17 @@ is of other tables has a number too, so that the tables which are read may chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from sinkpipeline.changes.binlog.executed import Executed
+from sinkpipeline.changes.binlog.halves import HalfTransaction
 from sinkpipeline.changes.binlog.held import Held
 from sinkpipeline.changes.binlog.payload import expanded
 from sinkpipeline.changes.binlog.statements import Statements
 from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.ports import Altered, Begun, Ended, Event, Heard
 from sinkpipeline.core.changes import binlog
+from sinkpipeline.core.changes.binlog import BEGIN
 from sinkpipeline.core.changes.binlog_beginning import EVENT, UNPARTIAL
 from sinkpipeline.core.changes.binlog_events import Event as LogEvent
 from sinkpipeline.core.changes.binlog_events import (
@@ -37,16 +40,15 @@ from sinkpipeline.core.changes.binlog_events import (
     TableMap,
     Xid,
 )
+from sinkpipeline.core.changes.binlog_places import PLACES, Places
 from sinkpipeline.core.changes.binlog_statements import ends, opens
 from sinkpipeline.core.changes.binlog_values import NotServed
-from sinkpipeline.core.changes.gtids import MOST_TEXT, Gtids
+from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood, Truncate
-from sinkpipeline.core.changes.positions import BinlogPosition, is_mark, noted, parse_binlog
+from sinkpipeline.core.changes.positions import BinlogPosition, is_mark, parse_binlog
 from sinkpipeline.core.changes.values import Change, Writer
 
 _AT_ONCE = 500
-_PLACES = 1 << 32
-"""A place in a file has 32 bits."""
 
 
 class AnotherLog(Exception):
@@ -69,6 +71,7 @@ class Stream:
         has_checksums: bool,
         executed: Gtids | None = None,
         ahead: Gtids | None = None,
+        is_half: Callable[[BinlogPosition, str], bool] = lambda _place, _gtid: False,
     ) -> None:
         """Begins at a place.
 
@@ -79,6 +82,7 @@ class Stream:
             has_checksums: of what comes before the first file says it.
             executed: all that was committed before `start`; None: unknown.
             ahead: what of that comes behind `start` all the same, and is passed over.
+            is_half: whether a transaction that begins at a place was never committed.
         """
         self.skipped = 0
         """Changes that were read again, and are in the topic."""
@@ -90,7 +94,7 @@ class Stream:
         self._statements = Statements(tables)
         self._writer = writer
         self._start = start
-        self._number = start.number
+        self._at = Places(start.number, start.offset)
         self._has_checksums = has_checksums
         self._born: int | None = None
         """When the file was begun that is read; None: it has not said it yet."""
@@ -104,17 +108,15 @@ class Stream:
         self._commit = 0
         self._gtid = self._mark = ""
         self._nth = 0
-        self._begins = 0
-        """Where the transaction's first event ends."""
-        self._end = 0
-        """Where the next one begins, by its last 32 bits, if the newest has said it."""
-        self._reach = 0
-        """Where the next one begins at the least, and not cut to 32 bits."""
+        self._note = ""
+        """Of the newest transaction at whose place reading can begin."""
+        self._has_end = False
+        """Whether the transaction has said where it ends."""
         self._is_ours = ""
         """Which of our tables the transaction has changed."""
         self._held: Held | None = None
         """What it has changed, where nobody knows yet whether that counts."""
-        self._executed, self._ahead = executed, ahead
+        self._executed, self._is_half = Executed(executed, ahead), is_half
         self._is_passed = False
         """Whether the transaction is in the topic, as another server had it before."""
 
@@ -123,6 +125,7 @@ class Stream:
 
         Raises:
             NotUnderstood, NotServed, AnotherLog, LogIncomplete
+            HalfTransaction: nothing of it was told.
         """
         head = binlog.head(data)
         said = binlog.parse(data, head, has_checksums=self._has_checksums)
@@ -131,13 +134,14 @@ class Stream:
                 self._has_checksums, self._born = has_checksums, born
                 if is_start:
                     self._statements.forget_sessions()
-                if not self._start.is_born(self._number, born):
-                    raise AnotherLog(f"file {self._number} was begun at another time than the one that was read")
+                if not self._start.is_born(self._at.number, born):
+                    raise AnotherLog(f"file {self._at.number} was begun at another time than the one that was read")
             case Rotate(file, offset):
                 yield from self._rotated(file, offset)
             case Heartbeat(file):
-                self._number = parse_binlog(f"{file}:0").number
-                if not self._is_inside:
+                # Of a place beyond 4 GiB it has other bytes, or the last 32 bits.
+                if not self._is_inside and self._at.is_named:
+                    self._at.number = parse_binlog(f"{file}:0").number
                     yield self._hears(head.end)
             case _ if head.is_in_log:
                 self.read_at = head.timestamp or self.read_at
@@ -145,49 +149,67 @@ class Stream:
             case _:
                 pass
 
+    @property
+    def at(self) -> BinlogPosition:
+        """Where the file begins that is read."""
+        return self._start.moved(self._start.commit_at(self._at.number, BEGIN))
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no transaction is open."""
+        return not self._is_inside
+
     def _rotated(self, file: str, offset: int) -> Iterator[Event]:
         place = parse_binlog(f"{file}:{offset}")
         if place.log != self._start.log:
             raise AnotherLog(f"the log is called {place.log}, and was {self._start.log}")
-        if place.number != self._number:
-            self._number, self._born = place.number, None
+        if place.number != self._at.number:
+            self._check_whole(f"file {place.number} begins")
+            self._born = None
+        self._at.rotated(place.number, offset)
         if not self._is_inside:
             yield self._hears(offset)
 
+    def _check_whole(self, what: str) -> None:
+        if self._is_inside and self._is_ours:
+            raise self._half(what)
+        self._is_inside = False
+
+    def _half(self, what: str) -> NotServed:
+        return NotServed(
+            f"{what}, and transaction {self._gtid} has not ended: the server has rolled it back as it was killed, or "
+            "could not write it",
+            f"look what the topic has of it, from {self._start.moved(self._commit).place} on; and go on under another "
+            "spec.identity",
+        )
+
     def _hears(self, offset: int) -> Heard:
-        self.heard = max(self.heard, self._start.commit_at(self._number, offset))
+        self.heard = max(self.heard, self._start.commit_at(self._at.number, offset))
         if self._born is None:
             return Heard(self.heard)
         # When its file was begun tells another log of its name, also where the last transaction is in another file.
         number, gtids = self._last
-        if number != self._number and is_mark(gtids):
+        if number != self._at.number and is_mark(gtids):
             gtids = ""
-        return Heard(self.heard, self._noted(gtids))
-
-    def _noted(self, gtids: str) -> str:
-        ahead = "" if self._ahead is None or self._ahead.is_empty else str(self._ahead)
-        executed = "" if self._executed is None else str(self._executed)
-        if len(executed) > MOST_TEXT and not ahead:
-            # It is not spelled again for each transaction.
-            self._executed, executed = None, ""
-        return noted(gtids, self._number, self._born, executed, ahead)
+        return Heard(self.heard, self._executed.noted(gtids, self._at.number, self._born))
 
     def _logged(self, head: Head, said: LogEvent) -> Iterator[Event]:
         if isinstance(said, Incident):
             raise LogIncomplete
+        self._at.passed(head)
         if isinstance(said, Gtid):
+            self._check_whole(f"transaction {said.gtid} begins")
             yield self._begun(head, said)
         elif self._is_inside:
             self._nth += 1
-            self._reach += head.size
             # Who ends the transaction says where; within it perhaps nobody does.
-            self._end = head.end or self._end
+            self._has_end = self._has_end or head.end > 0
             yield from self._within(said)
         else:
             if isinstance(said, (TableMap, Rows, Partial, Payload, Xid)):
                 raise AnotherLog(f"no transaction begins before {self._start.moved(self.heard).place}, and one goes on")
             # Of the log itself: what follows it begins there.
-            if head.end:
+            if head.end and self._at.is_named:
                 yield self._hears(head.end)
 
     def _within(self, said: LogEvent) -> Iterator[Event]:
@@ -239,56 +261,53 @@ class Stream:
             self._held = Held(self._gtid)
 
     def _begun(self, head: Head, said: Gtid) -> Begun:
+        is_named = self._at.end - head.size < PLACES
+        before = self._placed(head, said) if is_named else self._joined(said)
+        self._is_passed = self._executed.passes(said.gtid)
+        if is_named:
+            self._note = self._executed.noted(self._mark, self._at.number, self._born)
+        self._is_inside, self._is_alone, self._is_prepared = True, said.is_alone, said.is_prepared
+        self._has_end, self._is_ours, self._held = False, "", None
+        committed = head.timestamp * 1000 if said.committed_us is None else said.committed_us // 1000
+        self._writer.enter(self._commit, committed, "null" if said.gtid is None else f'"{said.gtid}"')
+        self._executed.counts(said.gtid)
+        return Begun(self._note, before)
+
+    def _placed(self, head: Head, said: Gtid) -> int | None:
+        """One that has a place of its own. Tells how many of its changes are in the topic; None: unknown."""
         if head.start < 0:
             raise NotUnderstood(f"transaction {said.gtid} does not say where it begins")
         start, mark = self._start, said.mark(head.start)
-        self._commit = start.commit_at(self._number, head.start)
+        self._commit = start.commit_at(self._at.number, head.start)
         place = start.moved(self._commit).place
         self._gtid, self._mark = said.gtid or f"at {place}", mark
-        if start.index and not self._has_met and (self._commit, mark) != (start.commit, start.gtids):
+        goes_on = start.index > 0 and not self._has_met
+        if goes_on and (self._commit, mark) != (start.commit, start.gtids):
             raise AnotherLog(f"transaction {mark} is at {place}, where {start.gtids} was read")
-        before = 0 if self._has_met or not start.index else start.inside or None
-        self._has_met = True
-        self._is_passed = self._passes(said.gtid)
-        self._is_inside, self._is_alone, self._is_prepared = True, said.is_alone, said.is_prepared
-        self._begins = self._end = self._reach = head.end
-        self._nth, self._is_ours, self._held = 0, "", None
-        committed = head.timestamp * 1000 if said.committed_us is None else said.committed_us // 1000
-        self._writer.enter(self._commit, committed, "null" if said.gtid is None else f'"{said.gtid}"')
-        note = self._noted(mark)
-        self._counts(said.gtid)
-        return Begun(note, before)
+        if said.gtid is not None and self._is_half(start.moved(self._commit), said.gtid):
+            raise self._half("its file ends") if goes_on else HalfTransaction
+        self._has_met, self._nth = True, 0
+        return (start.inside or None) if goes_on else 0
 
-    def _passes(self, gtid: str | None) -> bool:
-        if self._ahead is None or self._ahead.is_empty:
-            return False
-        if gtid is None:
+    def _joined(self, said: Gtid) -> int | None:
+        """One beyond 4 GiB: its events are numbered as if they were of the last one at which reading can begin."""
+        if not self._has_met:
             raise NotServed(
-                f"a transaction without a GTID stands before {self._ahead}: nothing tells whether it is in the topic, "
-                "as that was read from another server",
-                "name the former server if it is still there; else begin anew under another spec.identity",
+                f"transaction {said.gtid} begins beyond 4 GiB of file {self._at.number}, where no reader can begin",
+                "begin anew under another spec.identity",
             )
-        return self._ahead.meet(gtid)
-
-    def _counts(self, gtid: str | None) -> None:
-        """Behind this transaction it is one that was executed."""
-        if self._executed is None:
-            return
-        if gtid is None:
-            # No other server can tell whether it has it.
-            self._executed = None
-        else:
-            self._executed.add(gtid)
+        self._nth += 1
+        self._gtid = said.gtid or f"behind {self._start.moved(self._commit).place}"
+        return None
 
     def _ended(self) -> Ended:
         if self._held is not None and not self._held.is_empty:
             raise NotUnderstood(f"XA transaction {self._gtid} ends, and nothing says how")
         self._is_inside = self._is_alone = False
-        self._last = (self._number, self._mark)
+        self._last = (self._at.number, self._mark)
         self._writer.end()
-        # Beyond 4 GiB places begin at 0 again: then the end has none that anybody could go on at.
-        has_place = self._begins < self._end and self._reach < _PLACES
-        end = self._start.commit_at(self._number, self._end) if has_place else self._commit
+        has_place = self._has_end and self._at.is_named
+        end = self._start.commit_at(self._at.number, self._at.end) if has_place else self._commit
         self.heard = max(self.heard, end)
         return Ended(end)
 

@@ -82,6 +82,11 @@ class SqlFault(Exception):
         return self.code == _NO_DUMP
 
     @property
+    def is_of_a_half(self) -> bool:
+        """Whether a file of its log ends in the middle of an event."""
+        return self.is_of_the_log and "truncated in the middle of event" in self.text
+
+    @property
     def is_of_no_table(self) -> bool:
         return self.code == _NO_TABLE
 

@@ -53,6 +53,9 @@ class MariadbDialect:
     def previous(self, wire: Wire, file: str) -> Gtids:
         return MariadbGtids.parse(look.before_file(wire, file, "Gtid_list"))
 
+    def whole_before(self, wire: Wire, file: str) -> Gtids | None:
+        return self.previous(wire, file)
+
     def unlogged(self, wire: Wire) -> Gtids:
         """Of a server that was made of a backup: all up to where it has begun, which its log has never had."""
         [(restored,)] = wire.rows("SELECT @@global.gtid_slave_pos")

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, MYSQL, BinlogKind
+from sinkpipeline.core.changes.binlog_places import PLACES
 from sinkpipeline.core.changes.incremental import no_key
 from sinkpipeline.core.changes.positions import BinlogPosition, Position, binlog_commit, noted, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -126,7 +127,9 @@ class Seen:
         """Where the log ends."""
         last = self.files[-1]
         note = noted(self.gtids or "", last.number, self.born)
-        return BinlogPosition(binlog_commit(last.number, last.size), 0, self.identity.log, note)
+        # What is behind that has no place, until the next file begins.
+        offset = min(last.size, PLACES - 1)
+        return BinlogPosition(binlog_commit(last.number, offset), 0, self.identity.log, note)
 
     def size_of(self, number: int) -> int | None:
         """None where there is no such file."""

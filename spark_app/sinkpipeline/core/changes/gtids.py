@@ -42,6 +42,9 @@ class Gtids(Protocol):
 
     def copy(self) -> Self: ...
 
+    def has(self, gtid: str) -> bool:
+        """Whether it is there."""
+
     def add(self, gtid: str) -> None:
         """It is committed, behind all that are here."""
 
@@ -124,8 +127,8 @@ class MysqlGtids(Gtids):
             for first, last in spans:
                 self.put(key, first, last)
 
+    @override
     def has(self, gtid: str) -> bool:
-        """Whether it is there."""
         key, number = _named(gtid)
         spans = self._spans.get(key, [])
         at = bisect_right(spans, (number, 1 << 64)) - 1
@@ -209,6 +212,11 @@ class MariadbGtids(Gtids):
     @override
     def lacks(self, other: Self) -> Self:
         return type(self)({at: number for at, number in other.items() if self._upto(*at) < number})
+
+    @override
+    def has(self, gtid: str) -> bool:
+        domain, server, number = _of_domain(gtid)
+        return number <= self._upto(domain, server)
 
     def _upto(self, domain: int, server: int) -> int:
         return max(self._newest.get(at, -1) for at in ((domain, server), (domain, ANYBODY)))
