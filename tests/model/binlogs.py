@@ -21,8 +21,8 @@ from sinkpipeline.changes.binlog import look, reader
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault
 from sinkpipeline.changes.mysql import dialect
 from sinkpipeline.changes.settings import BinlogConnection
-from sinkpipeline.core.changes.binlog_beginning import Facts
 from sinkpipeline.core.changes.binlog_kinds import MYSQL
+from sinkpipeline.core.changes.binlog_suitable import Facts
 from sinkpipeline.core.changes.gtids import MysqlGtids
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.errors import Reason, SinkPipelineError

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from sinkpipeline.changes.binlog.payload import expanded
 from sinkpipeline.core.changes import binlog, binlog_events, binlog_rows, binlog_statements, binlog_status
 from sinkpipeline.core.changes.binlog_beginning import (
-    Facts,
     Identity,
     LogFile,
     Seen,
@@ -25,10 +24,10 @@ from sinkpipeline.core.changes.binlog_beginning import (
     files_of,
     identity_of,
     is_known,
-    unsuitable,
 )
 from sinkpipeline.core.changes.binlog_json import json_text
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, MYSQL, BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import Facts, unsuitable
 from sinkpipeline.core.changes.binlog_values import SPECIAL, LoggedColumn, NotServed, decoder, reader, shortest
 from sinkpipeline.core.changes.checkpoints import CheckpointError, binlog_from_debezium, from_binlog
 from sinkpipeline.core.changes.pgoutput import NotUnderstood

@@ -16,7 +16,7 @@ from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.changes.cancellation import Cancellation
 from sinkpipeline.changes.ports import BATCH_BYTES, BATCH_ROWS, Batch, TableAway
 from sinkpipeline.changes.settings import AnyDatabase, BinlogSettings
-from sinkpipeline.core.changes.binlog_beginning import keyless, quoted, quoted_name
+from sinkpipeline.core.changes.binlog_suitable import keyless, quoted, quoted_name
 from sinkpipeline.core.changes.pgoutput import Values
 from sinkpipeline.core.changes.positions import Position
 from sinkpipeline.core.changes.values import Writer

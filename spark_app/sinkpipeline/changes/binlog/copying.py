@@ -15,8 +15,9 @@ from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.reader import Reader
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire, refused
 from sinkpipeline.changes.ports import Look, Parts, Started
-from sinkpipeline.core.changes.binlog_beginning import check_there, quoted, quoted_name
+from sinkpipeline.core.changes.binlog_beginning import check_there
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import quoted, quoted_name
 from sinkpipeline.core.changes.binlog_values import encoded, shortest
 from sinkpipeline.core.changes.pgoutput import Column, Relation, Values
 from sinkpipeline.core.changes.positions import BinlogPosition, Position

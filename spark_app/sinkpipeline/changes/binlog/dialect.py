@@ -7,8 +7,9 @@ from typing import Protocol
 
 from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import Wire
-from sinkpipeline.core.changes.binlog_beginning import Facts, Seen
+from sinkpipeline.core.changes.binlog_beginning import Seen
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import Facts
 from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.positions import BinlogPosition
 

@@ -13,7 +13,7 @@ from sinkpipeline.changes.binlog.wire import SqlFault, refused
 from sinkpipeline.changes.observing import observed
 from sinkpipeline.changes.ports import Foreseen, at
 from sinkpipeline.changes.settings import BinlogSettings, StageSettings
-from sinkpipeline.core.changes.binlog_beginning import Facts, unlogged, unsuitable, unsuitable_tables, warning
+from sinkpipeline.core.changes.binlog_suitable import Facts, unlogged, unsuitable, unsuitable_tables, warning
 from sinkpipeline.core.changes.incremental import IncrementalMark, reads
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Progress

@@ -10,12 +10,12 @@ from sinkpipeline.changes.binlog.charsets import decode_of
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire
 from sinkpipeline.changes.ports import AnotherServer
 from sinkpipeline.core.changes import binlog
-from sinkpipeline.core.changes.binlog_beginning import Facts, quoted, quoted_name
 from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Head, Rotate
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_mysql import GTIDS
 from sinkpipeline.core.changes.binlog_places import PLACES, Places
 from sinkpipeline.core.changes.binlog_statements import cascade
+from sinkpipeline.core.changes.binlog_suitable import Facts, quoted, quoted_name
 from sinkpipeline.core.changes.binlog_values import Decode
 from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.lag import End

@@ -18,18 +18,16 @@ from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.binlog.wire import OutOfEvents, SqlFault, Wire, refused
 from sinkpipeline.changes.ports import AnotherServer, Event, Look, TableSnapshot
 from sinkpipeline.changes.settings import BinlogSettings
-from sinkpipeline.core.changes.binlog_beginning import (
+from sinkpipeline.core.changes.binlog_beginning import Seen, at_risk, check_there
+from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import (
     Facts,
-    Seen,
-    at_risk,
     check_suitable,
-    check_there,
     keyless,
     quoted,
     unlogged,
     unsuitable_tables,
 )
-from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_values import NotServed
 from sinkpipeline.core.changes.gtids import MOST_TEXT, Gtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood

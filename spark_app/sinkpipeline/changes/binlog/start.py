@@ -21,7 +21,6 @@ from sinkpipeline.changes.claim import Claim, Claimed
 from sinkpipeline.changes.ports import Started, at
 from sinkpipeline.changes.settings import BinlogSettings, StageSettings
 from sinkpipeline.core.changes.binlog_beginning import (
-    Facts,
     Identity,
     Seen,
     check_going_on,
@@ -29,6 +28,7 @@ from sinkpipeline.core.changes.binlog_beginning import (
     check_there,
     identity_of,
 )
+from sinkpipeline.core.changes.binlog_suitable import Facts
 from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, asked_since
 from sinkpipeline.core.changes.positions import BinlogPosition, noted
 from sinkpipeline.core.errors import Reason, SinkPipelineError

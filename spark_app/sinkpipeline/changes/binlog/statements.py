@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sinkpipeline.changes.binlog.tables import Tables
-from sinkpipeline.core.changes.binlog_beginning import UNCASCADE, cascading
 from sinkpipeline.core.changes.binlog_events import Query
 from sinkpipeline.core.changes.binlog_statements import (
     Name,
@@ -18,6 +17,7 @@ from sinkpipeline.core.changes.binlog_statements import (
     made_temporary,
     others,
 )
+from sinkpipeline.core.changes.binlog_suitable import UNCASCADE, cascading
 from sinkpipeline.core.changes.binlog_values import NotServed
 
 

@@ -23,7 +23,7 @@ from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.ports import Altered, Begun, Ended, Event, Heard
 from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog import BEGIN
-from sinkpipeline.core.changes.binlog_beginning import EVENT, UNPARTIAL
+from sinkpipeline.core.changes.binlog_beginning import EVENT
 from sinkpipeline.core.changes.binlog_events import Event as LogEvent
 from sinkpipeline.core.changes.binlog_events import (
     Format,
@@ -42,6 +42,7 @@ from sinkpipeline.core.changes.binlog_events import (
 )
 from sinkpipeline.core.changes.binlog_places import PLACES, Places
 from sinkpipeline.core.changes.binlog_statements import ends, opens
+from sinkpipeline.core.changes.binlog_suitable import UNPARTIAL
 from sinkpipeline.core.changes.binlog_values import NotServed
 from sinkpipeline.core.changes.gtids import Gtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood, Truncate

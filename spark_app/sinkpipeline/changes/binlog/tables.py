@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from sinkpipeline.core.changes import binlog_rows
-from sinkpipeline.core.changes.binlog_beginning import UNCASCADE, cascading, quoted
 from sinkpipeline.core.changes.binlog_decimal import Read
 from sinkpipeline.core.changes.binlog_events import Partial, Rows, TableMap
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import UNCASCADE, cascading, quoted
 from sinkpipeline.core.changes.binlog_values import BINARY, SPECIAL, Decode, LoggedColumn, NotServed, reader
 from sinkpipeline.core.changes.pgoutput import UNCHANGED, Column, Delete, Insert, Relation, Update
 from sinkpipeline.core.changes.values import Writer

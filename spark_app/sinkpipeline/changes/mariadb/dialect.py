@@ -9,8 +9,9 @@ from typing import Final
 from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import Wire
-from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of
+from sinkpipeline.core.changes.binlog_beginning import Identity, Seen, files_of
 from sinkpipeline.core.changes.binlog_kinds import MARIADB, BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import Facts
 from sinkpipeline.core.changes.gtids import ANYBODY, Gtids, MariadbGtids, domain_of
 from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError

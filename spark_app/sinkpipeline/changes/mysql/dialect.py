@@ -16,10 +16,11 @@ from sinkpipeline.changes.binlog import look
 from sinkpipeline.changes.binlog.look import Connect
 from sinkpipeline.changes.binlog.wire import SqlFault, Wire
 from sinkpipeline.core.changes.binlog import BEGIN
-from sinkpipeline.core.changes.binlog_beginning import Facts, Identity, Seen, files_of, quoted
+from sinkpipeline.core.changes.binlog_beginning import Identity, Seen, files_of
 from sinkpipeline.core.changes.binlog_events import Gtid, Query
 from sinkpipeline.core.changes.binlog_grants import may_lock
 from sinkpipeline.core.changes.binlog_kinds import MYSQL, BinlogKind
+from sinkpipeline.core.changes.binlog_suitable import Facts, quoted
 from sinkpipeline.core.changes.gtids import Gtids, MysqlGtids
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
 from sinkpipeline.core.changes.positions import BinlogPosition, binlog_file, noted, parse_binlog
