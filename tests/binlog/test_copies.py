@@ -143,6 +143,33 @@ def test_a_primary_key_that_the_server_has_made(own: BinlogLab) -> None:
     assert alike(own) == [{"my_row_id": 1, "x": 7}, {"my_row_id": 2, "x": 8}]
 
 
+@pytest.mark.thorough("another way to store a column")
+@pytest.mark.parametrize("kind", [pytest.param("mariadb", id="")], indirect=True)
+def test_columns_that_are_compressed(own: BinlogLab) -> None:
+    """Short ones and long ones, in another character set and in bytes, with each way to do it."""
+    own.tables = ("packed",)
+    own.sql(
+        "CREATE TABLE packed (id int PRIMARY KEY, s varchar(50) COMPRESSED, l varchar(9000) COMPRESSED CHARACTER SET"
+        " latin1, v varbinary(3000) COMPRESSED, t text COMPRESSED, m mediumtext COMPRESSED, b longblob COMPRESSED,"
+        " plain varchar(20) CHARACTER SET latin2)"
+    )
+    own.live()
+    with own.connected() as session, session.cursor() as cursor:
+        for number, (count, level, wrap) in enumerate(((0, 6, 0), (1, 6, 0), (40, 6, 0), (40, 1, 1), (40, 0, 0))):
+            cursor.execute(f"SET SESSION column_compression_zlib_level = {level}")
+            cursor.execute(f"SET SESSION column_compression_zlib_wrap = {wrap}")
+            many = f"REPEAT('é', {count * 200})"
+            cursor.execute(
+                f"INSERT INTO packed VALUES ({number}, REPEAT('é', {count}), {many},"
+                f" UNHEX(REPEAT('00ff', {count * 30})), {many}, REPEAT('ü', {count * 3000}),"
+                f" UNHEX(REPEAT('0102fe', {count * 1000})), 'ř')"
+            )
+        cursor.execute("INSERT INTO packed (id) VALUES (9)")
+    found = alike(own)
+    assert [len(each["m"] or "") for each in found] == [0, 3000, 120_000, 120_000, 120_000, 0]
+    assert [each["plain"] for each in found] == [*"řřřřř", None]
+
+
 @BOTH
 @pytest.mark.thorough("what a server may be told to say")
 def test_what_a_server_says_to_each_session_is_not_said_to_ours(own: BinlogLab) -> None:

@@ -319,7 +319,11 @@ def test_rows_that_the_engine_changes_by_itself(own: BinlogLab) -> None:
 @pytest.mark.thorough("what a server may be told not to log")
 @pytest.mark.parametrize(
     ("settings", "says"),
-    [({"binlog-ignore-db": "hidden"}, "binlog_ignore_db"), ({"binlog-do-db": "other"}, "binlog_do_db")],
+    [
+        ({"binlog-ignore-db": "hidden"}, "binlog_ignore_db"),
+        ({"binlog-do-db": "other"}, "binlog_do_db"),
+        ({"binlog-ignore-db": "mysql"}, "chosen another database"),
+    ],
 )
 def test_a_database_that_is_not_logged(
     kind: str, kafka: LocalKafka, tmp_path: Path, settings: dict[str, str], says: str
@@ -330,6 +334,24 @@ def test_a_database_that_is_not_logged(
         [error] = foresee(lab.settings()).errors
         assert says in str(error)
         assert str(lab.refusal()) == str(error)
+        with lab.connected("mysql") as session, session.cursor() as cursor:
+            cursor.execute("INSERT INTO hidden.orders VALUES (1, 'x')")
+            cursor.execute("TRUNCATE hidden.orders")
+        logged = server.run(server.printer, "--base64-output=DECODE-ROWS", "-v", str(server.written()))
+        # Rows go by their table, and a statement by what the session has chosen.
+        assert ("INSERT INTO `hidden`.`orders`" in logged) == (settings.get("binlog-ignore-db") == "mysql")
+        assert ("TRUNCATE" in logged) == (settings.get("binlog-ignore-db") == "hidden")
+
+
+@pytest.mark.thorough("what a server may be told to do")
+def test_a_server_that_goes_on_without_its_log(own: BinlogLab) -> None:
+    if own.kind == "mariadb":
+        pytest.skip("MySQL alone has a setting for it")
+    own.sql("SET GLOBAL binlog_error_action = 'IGNORE_ERROR'")
+    statement = re.search(r"SET GLOBAL [^,]*", remedy(own))
+    assert statement is not None
+    own.sql(statement[0])
+    own.live()
 
 
 @pytest.mark.thorough("what a server may be told not to log")
@@ -342,7 +364,11 @@ def test_a_replica_that_does_not_log_what_it_gets(kind: str, kafka: LocalKafka, 
         source = "REPLICATION SOURCE TO SOURCE_HOST" if kind == "mysql" else "MASTER TO MASTER_HOST"
         lab.sql(f"CHANGE {source} = '127.0.0.1'")
         if kind == "mariadb":
-            lab.sql("SET GLOBAL gtid_slave_pos = '5-9-7'")
+            lab.live()
+            # As where the other server has no GTIDs: that it replicates is all that it says.
+            lab.sql("SET GLOBAL server_id = 7", "START SLAVE")
+            assert BINLOG_KINDS[kind].relays in foresee(lab.settings()).errors[0].remedy
+            lab.sql("STOP SLAVE", "SET GLOBAL gtid_slave_pos = '5-9-7'")
         [error] = foresee(lab.settings()).errors
         assert BINLOG_KINDS[kind].relays in error.remedy
         assert str(lab.refusal()) == str(error)

@@ -32,7 +32,7 @@ _OF_TRANSACTIONS: Final = GTIDS | {binlog.FORMAT, binlog.ROTATE, binlog.MARIADB_
 _SETTINGS = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image',"
     " 'binlog_row_metadata', 'binlog_row_value_options', 'sync_binlog', 'log_slave_updates', 'log_replica_updates',"
-    " 'innodb_native_foreign_keys')"
+    " 'innodb_native_foreign_keys', 'binlog_error_action', 'binlog_storage_engine')"
 )
 _EXPIRES = (
     "SHOW GLOBAL VARIABLES WHERE variable_name IN ('binlog_expire_logs_seconds', 'expire_logs_days',"
@@ -126,6 +126,8 @@ def facts(
         sync_binlog=int(told["sync_binlog"]),
         logs_cascades=told.get("innodb_native_foreign_keys") == "OFF",
         row_value_options=told.get("binlog_row_value_options", ""),
+        error_action=told.get("binlog_error_action", ""),
+        log_engine=told.get("binlog_storage_engine", ""),
     )
 
 

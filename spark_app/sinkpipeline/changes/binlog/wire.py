@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pymysql
@@ -49,14 +49,16 @@ _REQUEST = struct.Struct("<IHI")
 _ENDED: Final = 0xFE
 _NON_BLOCK: Final = 1
 
-_LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1820, 1862, 3118, 3159, 3955, 4151})
+_LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1820, 1862, 2059, 2061, 3118, 3159, 3955, 4151})
 _NO_LOGIN: Final = 1045
+_NO_PLUGIN: Final = 2059
 _OF_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "SSL is required", "CERTIFICATE_REQUIRED", "UNKNOWN_CA")
 """What stands in an error where one side does not trust the other."""
 _NO_TABLE: Final = 1146
 _NO_RIGHT_ON_TABLE: Final = 1142
 _NO_RIGHT: Final = frozenset({1044, _NO_RIGHT_ON_TABLE, 1143, 1227, 1370, 1410})
 _NO_DUMP: Final = 1236
+_NO_LOG: Final = 1381
 _GONE: Final = frozenset(
     {1040, 1053, 1077, 1080, 1129, 1152, 1153, 1158, 1159, 1160, 1161, 1203, 1927, 3032, 3169, 4031}
 )
@@ -96,6 +98,22 @@ class SqlFault(Exception):
         return self.code == _NO_RIGHT_ON_TABLE
 
 
+class _Refused:
+    """In place of a plugin that sends a password, which a server asks for before it has shown who it is."""
+
+    def __init__(self, _: object) -> None:
+        """As PyMySQL makes it, of a connection."""
+
+    def authenticate(self, _: object) -> None:
+        """Raises what PyMySQL raises where it has no such plugin."""
+        raise pymysql.OperationalError(_NO_PLUGIN, "the server asks for a password that can be read on the way")
+
+
+_READABLE: Final[dict[str, Callable[[Any], Any]]] = dict.fromkeys(
+    ("mysql_clear_password", "dialog", "mysql_old_password"), _Refused
+)
+
+
 class Wire:
     """One connection; of one thread."""
 
@@ -127,6 +145,7 @@ class Wire:
                 conv={kind: encode for kind, encode in encoders.items()},  # noqa: C416 - of another type
                 ssl=tls,
                 ssl_disabled=tls is None,
+                auth_plugin_map=_READABLE if tls is None else None,
                 client_flag=CLIENT.FOUND_ROWS,
                 program_name="sinkpipeline",
             )
@@ -251,6 +270,12 @@ class Wire:
         if any(each in text for each in _OF_TLS):
             remedy = "check auth.tls: the authority that has signed the server's certificate, and the name in server"
             return SinkPipelineError(Reason.AUTHENTICATION_FAILED, f"{self._where}: {text}", remedy)
+        if code == _NO_PLUGIN:
+            remedy = (
+                "write auth.tls if the user's plugin wants the password as it is, as PAM and LDAP do; else give the "
+                "user a password by caching_sha2_password, sha256_password or mysql_native_password"
+            )
+            return SinkPipelineError(Reason.AUTHENTICATION_FAILED, f"{self._where}: {text}", remedy)
         if code in _LOGIN:
             remedy = (
                 "check auth of the source and its Secrets; and at the server that the user may come from this host, is "
@@ -265,6 +290,13 @@ def refused(fault: SqlFault, where: str, user: str, kind: BinlogKind) -> SinkPip
     fact = f"{where}: {fault.text}"
     if fault.code in _NO_RIGHT:
         return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, kind.rights_for(user))
+    if fault.code == _NO_LOG:
+        return SinkPipelineError(
+            Reason.SOURCE_DATA_LOST,
+            f"{fact}: it was begun with one, and goes on without, so that what is changed now is logged nowhere",
+            "look into the server's log why it could not write; start the server anew; look what the topic lacks, and "
+            "go on under another spec.identity",
+        )
     return SinkPipelineError(Reason.SOURCE_UNREACHABLE, fact, "look at the server's log")
 
 

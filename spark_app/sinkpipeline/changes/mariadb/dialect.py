@@ -17,6 +17,7 @@ from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _PLACE: Final = "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
+_REPLICATES: Final = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('gtid_slave_pos', 'wsrep_on')"
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class MariadbDialect:
     def facts(self, wire: Wire, tables: Sequence[str]) -> Facts:
         told = look.settings(wire)
         status: Sequence[Sequence[str]] = wire.rows("SHOW MASTER STATUS") if told["log_bin"] == "ON" else ()
-        positions = wire.rows("SHOW GLOBAL VARIABLES LIKE 'gtid_slave_pos'")
-        is_replica = any(value for _, value in positions)
+        # Who replicates a server without GTIDs has no position of them, and the nodes of a cluster have none either.
+        replicates = [*wire.rows(_REPLICATES), *wire.rows("SHOW GLOBAL STATUS LIKE 'slaves_running'")]
+        is_replica = any(value not in ("", "0", "OFF") for _, value in replicates)
         return look.facts(wire, self.kind, tables, told=told, status=status, is_replica=is_replica)
 
     def files(self, wire: Wire, where: str) -> Seen:

@@ -101,7 +101,12 @@ def files_of(rows: Iterable[tuple[str, int]], where: str) -> tuple[str, tuple[Lo
     Raises:
         SinkPipelineError: SourceUnsuitable.
     """
-    found = [(parse_binlog(f"{name}:0"), int(size)) for name, size in rows]
+    try:
+        found = [(parse_binlog(f"{name}:0"), int(size)) for name, size in rows]
+    except ValueError as error:
+        raise SinkPipelineError(
+            Reason.SOURCE_UNSUITABLE, f"{where} has a log of another kind: {error}", "start the server with log_bin"
+        ) from error
     if not found:
         raise SinkPipelineError(
             Reason.SOURCE_UNSUITABLE, f"{where} has no binary log", "start the server with log_bin and server_id"

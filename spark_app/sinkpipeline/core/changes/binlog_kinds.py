@@ -55,8 +55,8 @@ MARIADB: Final = BinlogKind(
     rights="REPLICATION SLAVE, BINLOG MONITOR",
     locks=False,
     anew="RESET MASTER",
-    # With spatial ones.
-    characters=frozenset({15, 252, 253, 254, 255}),
+    # With spatial ones, and with those that are compressed.
+    characters=frozenset({15, 140, 141, 252, 253, 254, 255}),
     hides_types=True,
     relays="log_slave_updates",
     gtids=MariadbGtids,

@@ -34,6 +34,9 @@ _META: Final = {
     248: 2,
     253: 2,
     254: 2,
+    # With COMPRESSED: blobs, and strings.
+    140: 1,
+    141: 2,
 }
 """Bytes that a table map has of a column, by its type."""
 

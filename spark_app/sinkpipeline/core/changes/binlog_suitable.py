@@ -49,6 +49,10 @@ class Facts:
     """Tables that the user may not lock, as a snapshot of MySQL has to."""
     row_value_options: str = ""
     """What of a value is logged where that is not all of it."""
+    error_action: str = ""
+    """What the server does when it can't write its log; empty: it has no choice (MariaDB)."""
+    log_engine: str = ""
+    """What stores the log where it is not in files of its own (MariaDB 12.3)."""
 
     @property
     def release(self) -> tuple[int, int]:
@@ -80,6 +84,13 @@ def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
     if not facts.has_log:
         yield _unsuitable(f"{where} has no binary log", "start the server with log_bin and server_id")
         return
+    if facts.log_engine:
+        yield _unsuitable(
+            f"{where} has binlog_storage_engine = {facts.log_engine}: its log has no files that could be read from a "
+            "place on",
+            "start the server without binlog_storage_engine",
+        )
+        return
     for name, is_set, wanted in (
         ("binlog_format", facts.format, "ROW"),
         ("binlog_row_image", facts.image, "FULL"),
@@ -97,6 +108,11 @@ def unsuitable(facts: Facts, where: str) -> Iterable[SinkPipelineError]:
             "value of JSON",
             UNPARTIAL,
         )
+    if facts.error_action.upper() == "IGNORE_ERROR":
+        yield _unsuitable(
+            f"{where} has binlog_error_action = IGNORE_ERROR: it goes on without its log when it can't write that",
+            "run SET GLOBAL binlog_error_action = 'ABORT_SERVER', and write it into the server's configuration",
+        )
 
 
 UNPARTIAL = (
@@ -110,8 +126,8 @@ def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPi
     kind = facts.kind
     if facts.replicates_silently:
         yield _unsuitable(
-            f"{where} is a replica with {kind.relays} = OFF: its log has not what comes from the other server",
-            f"name that server; or start this one with {kind.relays} = ON",
+            f"{where} gets changes of other servers, or got some, with {kind.relays} = OFF: its log has not these",
+            f"name the server where they are made; or start this one with {kind.relays} = ON",
         )
     for table in tables:
         database = table.split(".", 1)[0]
@@ -121,6 +137,14 @@ def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPi
                 "start the server without these",
             )
             break
+    else:
+        if facts.only or facts.ignored:
+            # Rows go by the database of their table, and what is logged as text by that of the session.
+            yield _unsuitable(
+                f"{where} does not log what a session runs that has chosen another database, as TRUNCATE of a table "
+                "that is read (binlog_do_db, binlog_ignore_db)",
+                "start the server without these",
+            )
     for table in tables:
         if table in facts.cascades and not facts.logs_cascades:
             yield _unsuitable(f"{where}: {cascading(table, facts.cascades[table])}", UNCASCADE)
