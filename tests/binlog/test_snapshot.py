@@ -6,6 +6,7 @@ import json
 import random
 from typing import Any
 
+import pymysql
 import pytest
 
 from sinkpipeline.changes.binlog import copying
@@ -88,10 +89,9 @@ def test_a_table_that_is_altered_meanwhile(lab: BinlogLab, monkeypatch: pytest.M
     opened = copying.Exported.open
 
     def altered(self: copying.Exported) -> None:
-        if lab.kind == "mysql":
-            # Whose snapshot has the tables from its beginning on; here somebody has ended it.
-            self._wire.rows("COMMIT")
-            self._wire.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        # A snapshot has the tables from its beginning on; here somebody has ended it.
+        self._wire.rows("COMMIT")
+        self._wire.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         lab.sql("ALTER TABLE orders ADD more int, ALGORITHM = COPY")
         opened(self)
 
@@ -104,6 +104,27 @@ def test_a_table_that_is_altered_meanwhile(lab: BinlogLab, monkeypatch: pytest.M
     rows = [each.record.document["after"] for each in lab.found()]
     assert len(rows) == 100
     assert rows[0]["more"] is None
+
+
+@BOTH
+def test_a_table_that_takes_the_name_of_one(lab: BinlogLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those that alter a large table by a copy do: what it got before that is logged by its former name."""
+    lab.sql(ORDERS, "CREATE TABLE copy LIKE orders")
+    lab.sql("INSERT INTO orders VALUES (1, 'a'), (2, 'b')", "INSERT INTO copy VALUES (1, 'a')")
+    opened = copying.Exported.open
+
+    def renamed(self: copying.Exported) -> None:
+        with lab.connected() as session, session.cursor() as cursor:
+            cursor.execute("SET lock_wait_timeout = 1")
+            cursor.execute("INSERT INTO copy VALUES (2, 'b')")
+            with pytest.raises(pymysql.Error, match="Lock wait timeout"):
+                cursor.execute("RENAME TABLE orders TO former, copy TO orders")
+        opened(self)
+
+    monkeypatch.setattr(copying.Exported, "open", renamed)
+    lab.live(database=SNAPSHOT)
+    assert lab.check_copy("orders") == 0
+    assert len(lab.found()) == 2
 
 
 @pytest.mark.thorough("the table that is altered is in make test")

@@ -67,7 +67,7 @@ class TableExport:
         self.start: Position = dialect.snapshot(self._wire, (name,), self._connected, begins=False)
         self.read_at = look.clock(self._wire, 0).clock
         # From here on nobody alters it; what was altered since the snapshot is refused when it is read.
-        self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
+        look.touch(self._wire, (name,))
         self._table: CopiedTable = copying.copied_table(self._wire, 0, name)
         if not self._table.key:
             raise TableAway.of(keyless(name, self._where))

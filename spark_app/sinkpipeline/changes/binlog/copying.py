@@ -133,9 +133,8 @@ class Exported:
             SinkPipelineError: also SourceUnsuitable.
         """
         with self._told():
-            for name in self._settings.tables:
-                # What was altered since the snapshot is refused by the server when it is read.
-                self._wire.rows(f"SELECT 1 FROM {quoted(name)} LIMIT 0")  # noqa: S608 - names are quoted
+            # What was altered since the snapshot is refused by the server when it is read.
+            look.touch(self._wire, self._settings.tables)
             self._tables = [copied_table(self._wire, number, name) for number, name in enumerate(self._settings.tables)]
 
     @property

@@ -144,6 +144,16 @@ def cascade_of(wire: Wire, table: str) -> str | None:
     return cascade(definition)
 
 
+def touch(wire: Wire, tables: Sequence[str]) -> None:
+    """Until its transaction ends, nobody alters, renames or empties one of the tables.
+
+    Raises:
+        SqlFault: also where somebody does so, or waits for it, for longer than lock_wait_timeout.
+    """
+    for each in tables:
+        wire.rows(f"SELECT 1 FROM {quoted(each)} LIMIT 0")  # noqa: S608 - names are quoted
+
+
 def key_of(wire: Wire, table: str) -> tuple[str, ...]:
     """The columns of what the log calls a table's primary key; none where it has none.
 

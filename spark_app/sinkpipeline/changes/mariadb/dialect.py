@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,6 +18,9 @@ from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _PLACE: Final = "SHOW STATUS WHERE variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')"
+_LOCK_S: Final = 5
+_TOUCH_S: Final = 1
+"""Who alters a table waits for the lock that is held then, is before us, and lets everybody else wait."""
 _REPLICATES: Final = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('gtid_slave_pos', 'wsrep_on')"
 
 
@@ -115,13 +119,20 @@ class MariadbDialect:
         return place
 
     def snapshot(self, wire: Wire, tables: Sequence[str], connect: Connect, *, begins: bool) -> BinlogPosition:
-        """Without a lock: a transaction with a consistent snapshot has the place of the log by itself."""
-        _ = tables
+        """Without a lock of rows: a transaction with a consistent snapshot has the place of the log by itself."""
         before = self._end(wire)
         # Also beside a stream: what was prepared before it knew of a table was passed over.
         count = len(wire.rows("XA RECOVER"))
-        wire.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-        told = dict(wire.rows(_PLACE))
+        with contextlib.closing(connect()) as holding:
+            # A snapshot knows tables by what they are, and not by their names. So these stay what they are from before
+            # it on: a table that takes the name of one would be read as it was, with nothing of it in the log.
+            holding.rows(f"SET SESSION lock_wait_timeout = {_LOCK_S}")
+            holding.rows("START TRANSACTION")
+            look.touch(holding, tables)
+            wire.rows(f"SET SESSION lock_wait_timeout = {_TOUCH_S}")
+            wire.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            told = dict(wire.rows(_PLACE))
+            look.touch(wire, tables)
         found = parse_binlog(f"{told['Binlog_snapshot_file']}:{told['Binlog_snapshot_position']}")
         # One that was prepared since may be committed by now: then only the log tells it.
         if count or (begins and self._has_prepared(wire, connect, before, found)):
