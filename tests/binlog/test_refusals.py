@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from servers.local_kafka import LocalKafka
 from sinkpipeline.changes import kinds
+from sinkpipeline.changes.binlog.reader import Reader
 from sinkpipeline.changes.ports import Foreseen
 from sinkpipeline.changes.settings import BinlogConnection, StageSettings
 from sinkpipeline.core.changes.binlog_kinds import BINLOG_KINDS
@@ -30,6 +32,13 @@ pytestmark = pytest.mark.kafka
 
 def foresee(settings: StageSettings) -> Foreseen:
     return kinds.of(settings.database).foresee(settings)
+
+
+def reader(lab: BinlogLab) -> Reader:
+    database = lab.settings().database
+    found = kinds.of(database).connect(database)
+    assert isinstance(found, Reader)
+    return found
 
 
 def remedy(lab: BinlogLab, **changes: Any) -> str:
@@ -341,6 +350,34 @@ def test_a_database_that_is_not_logged(
         # Rows go by their table, and a statement by what the session has chosen.
         assert ("INSERT INTO `hidden`.`orders`" in logged) == (settings.get("binlog-ignore-db") == "mysql")
         assert ("TRUNCATE" in logged) == (settings.get("binlog-ignore-db") == "hidden")
+
+
+@BOTH
+@pytest.mark.thorough("a rival is in test_kills")
+def test_another_reader_of_the_same_number(own: BinlogLab) -> None:
+    with closing(reader(own)) as first, closing(reader(own)) as second:
+        events = first.read(first.seen().end, 0)
+        assert next(events) is not None
+        others = second.read(second.seen().end, 0)
+        assert next(others) is not None
+        with pytest.raises(SinkPipelineError, match="serverId") as raised:
+            deque(events, maxlen=0)
+    assert raised.value.reason is Reason.SOURCE_UNREACHABLE
+
+
+@pytest.mark.parametrize("kind", [pytest.param("mariadb", id="")], indirect=True)
+@pytest.mark.thorough("how a server may take names")
+def test_a_table_in_other_capitals(kind: str, kafka: LocalKafka, tmp_path: Path) -> None:
+    """The log has the server's: whoever is added by another name would never be read."""
+    with SERVERS[kind](settings={"lower-case-table-names": "1"}) as server:
+        lab = BinlogLab(server, kafka.bootstrap_servers, tmp_path)
+        lab.sql(ORDERS, "CREATE TABLE Items (id int PRIMARY KEY, note text)")
+        lab.live()
+        lab.tables = ("orders", "Items")
+        told = remedy(lab)
+        assert f"write {lab.name}.items into" in told
+        lab.tables = ("orders", "items")
+        lab.live()
 
 
 @pytest.mark.thorough("what a server may be told to do")

@@ -81,12 +81,17 @@ class SqlFault(Exception):
     @property
     def is_of_the_log(self) -> bool:
         """Whether the server can't hand out its log from there."""
-        return self.code == _NO_DUMP
+        return self.code == _NO_DUMP and not self.is_of_a_rival
 
     @property
     def is_of_a_half(self) -> bool:
         """Whether a file of its log ends in the middle of an event."""
         return self.is_of_the_log and "truncated in the middle of event" in self.text
+
+    @property
+    def is_of_a_rival(self) -> bool:
+        """Whether another reader of the same number has come."""
+        return "same server_uuid/server_id" in self.text
 
     @property
     def is_of_no_table(self) -> bool:
@@ -290,6 +295,12 @@ def refused(fault: SqlFault, where: str, user: str, kind: BinlogKind) -> SinkPip
     fact = f"{where}: {fault.text}"
     if fault.code in _NO_RIGHT:
         return SinkPipelineError(Reason.SOURCE_UNSUITABLE, fact, kind.rights_for(user))
+    if fault.is_of_a_rival:
+        return SinkPipelineError(
+            Reason.SOURCE_UNREACHABLE,
+            fact,
+            f"nothing if another stage took over; else give this one a number of its own: source.{kind.name}.serverId",
+        )
     if fault.code == _NO_LOG:
         return SinkPipelineError(
             Reason.SOURCE_DATA_LOST,

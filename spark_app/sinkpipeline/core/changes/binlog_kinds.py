@@ -69,7 +69,7 @@ MYSQL: Final = BinlogKind(
     identified_by="server_uuid",
     rights="REPLICATION SLAVE, REPLICATION CLIENT",
     locks=True,
-    anew="RESET BINARY LOGS AND GTIDS",
+    anew="RESET BINARY LOGS AND GTIDS (RESET MASTER before 8.2)",
     # With vectors.
     characters=frozenset({15, 242, 252, 253, 254}),
     hides_types=False,

@@ -130,6 +130,13 @@ def unlogged(facts: Facts, tables: Iterable[str], where: str) -> Iterable[SinkPi
             f"name the server where they are made; or start this one with {kind.relays} = ON",
         )
     for table in tables:
+        spelled = next((each for each in facts.engines if each.lower() == table.lower()), table)
+        if spelled != table and table not in facts.engines:
+            yield _unsuitable(
+                f"{where} logs table {table} as {spelled}, as it takes capitals for the same",
+                f"write {spelled} into source.{kind.name}.tables",
+            )
+    for table in tables:
         database = table.split(".", 1)[0]
         if database in facts.ignored or (facts.only and database not in facts.only):
             yield _unsuitable(
