@@ -32,6 +32,8 @@ T = TypeVar("T")
 LOG, SCHEMA, TABLE = "bin", "d", "t"
 _BEGIN = 4
 _ARTIFICIAL = 0x20
+_PLACES = 1 << 32
+_GIANT = 3 << 30
 _QUERY, _ROTATE, _FORMAT, _XID, _TABLE_MAP, _HEARTBEAT, _ROWS, _GTID, _ANONYMOUS, _PREVIOUS = (
     *(2, 4, 15, 16, 19, 27, 30, 33, 34, 35),
 )
@@ -64,19 +66,22 @@ class File:
     events: list[tuple[int, bytes]] = field(default_factory=list)
     """With the place of each."""
     end: int = _BEGIN
+    is_cut_off: bool = False
+    """Whether it ends in the middle of an event, as its server was killed."""
 
     @property
     def name(self) -> str:
         return f"{LOG}.{self.number:06d}"
 
-    def add(self, kind: int, body: bytes) -> None:
-        size = 19 + len(body)
-        self.events.append((self.end, _event(kind, body, self.end + size, self.born)))
+    def add(self, kind: int, body: bytes, more: int = 0) -> None:
+        """`more`: so many bytes longer it says it is."""
+        size = 19 + len(body) + more
+        self.events.append((self.end, _event(kind, body, self.end + size, self.born, size=size)))
         self.end += size
 
 
-def _event(kind: int, body: bytes, end: int, at: int = 0, flags: int = 0) -> bytes:
-    return struct.pack("<IBIIIH", at, kind, 1, 19 + len(body), end, flags) + body
+def _event(kind: int, body: bytes, end: int, at: int = 0, flags: int = 0, size: int = 0) -> bytes:
+    return struct.pack("<IBIIIH", at, kind, 1, size or 19 + len(body), end % _PLACES, flags) + body
 
 
 def _format(created: int) -> bytes:
@@ -127,29 +132,45 @@ class Machine:
         made.add(_PREVIOUS, bytes(8))
         self.files.append(made)
 
-    def commit(self, number: int, rows: int) -> None:
-        """A transaction of its own."""
-        spans = dict(self.executed.items()).get(self.uuid, [(0, 0)])
-        gtid = f"{self.uuid}:{spans[0][1] + 1}" if self.has_gtids else None
-        self.apply(Transaction(number, gtid, rows))
+    def commit(self, number: int, rows: int, *, is_giant: bool = False) -> None:
+        """A transaction of its own; one that is a giant is of 3 GiB."""
+        self.apply(self._next(number, rows), _GIANT if is_giant else 0)
 
-    def apply(self, transaction: Transaction) -> None:
+    def _next(self, number: int, rows: int) -> Transaction:
+        spans = dict(self.executed.items()).get(self.uuid, [(0, 0)])
+        return Transaction(number, f"{self.uuid}:{spans[0][1] + 1}" if self.has_gtids else None, rows)
+
+    def apply(self, transaction: Transaction, more: int = 0) -> None:
         """One of its own, or of another server."""
         file, start = self.files[-1], self.files[-1].end
+        self._write(transaction, more)
+        if transaction.gtid is not None:
+            self.executed.add(transaction.gtid)
+            self._logged.add(transaction.gtid)
+        self.log.append(Stands(file.number, start, file.end, transaction))
+
+    def write_half(self, number: int, rows: int, events: int, *, is_cut_off: bool) -> None:
+        """A transaction with which it is killed: so many of its events are in the file, as MariaDB leaves them."""
+        file, before = self.files[-1], len(self.files[-1].events)
+        self._write(self._next(number, rows), 0)
+        # Without its last one.
+        kept = min(before + events, len(file.events) - 1)
+        file.end = file.events[kept][0]
+        del file.events[kept:]
+        file.is_cut_off = is_cut_off
+
+    def _write(self, transaction: Transaction, more: int) -> None:
+        file = self.files[-1]
         server, nth = (transaction.gtid or f"{uuid.UUID(int=0)}:0").rsplit(":", 1)
         when = transaction.number.to_bytes(7, "little")
         body = struct.pack("<B16sq17s7s", 0, uuid.UUID(server).bytes, int(nth), bytes(17), when)
         file.add(_GTID if transaction.gtid else _ANONYMOUS, body)
-        file.add(_QUERY, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0BEGIN")
+        file.add(_QUERY, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + b"d\0BEGIN", more)
         keys = [transaction.number * 100 + each for each in range(transaction.rows)]
         for first in range(0, len(keys), self._rows_in_event):
             file.add(_TABLE_MAP, _table_map())
             file.add(_ROWS, _rows(keys[first : first + self._rows_in_event]))
         file.add(_XID, bytes(8))
-        if transaction.gtid is not None:
-            self.executed.add(transaction.gtid)
-            self._logged.add(transaction.gtid)
-        self.log.append(Stands(file.number, start, file.end, transaction))
 
     @property
     def unlogged(self) -> MysqlGtids:
@@ -311,13 +332,15 @@ class Wire:
         machine = self.machine
         file = machine.file(f"{LOG}.{number:06d}")
         if offset < file.end:
-            there = [data for at, data in file.events if at >= offset]
+            there = [each for each in file.events if each[0] >= offset]
             if not any(at == offset for at, _ in file.events):
                 raise SqlFault(_NO_DUMP, "bogus data in log event")
             # A part of what there is; the rest comes with the next look.
-            self._messages += there[:4]
-            self._at = (number, offset + sum(len(each) for each in there[:4]))
+            self._messages += (data for _, data in there[:4])
+            self._at = (number, there[4][0] if len(there) > 4 else file.end)
             return
+        if file.is_cut_off:
+            raise SqlFault(_NO_DUMP, "binlog truncated in the middle of event; consider out of disk space on master")
         following = next((each for each in machine.files if each.number > number), None)
         if following is not None:
             self._at = (following.number, _BEGIN)
@@ -353,4 +376,7 @@ def read_from_the_model() -> Iterator[None]:
             stack.enter_context(mock.patch.object(look, name, answer))
         stack.enter_context(mock.patch.object(reader, "Wire", Wire))
         stack.enter_context(mock.patch.object(dialect.MysqlDialect, "facts", _facts))
+        # What MariaDB says at the beginning of a file; MySQL leaves no halves.
+        whole_before = dialect.MysqlDialect.previous
+        stack.enter_context(mock.patch.object(dialect.MysqlDialect, "whole_before", whole_before))
         yield

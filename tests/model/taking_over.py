@@ -56,10 +56,14 @@ class BinlogWorld(ChangesWorld):
             idle_advance_s=2.0,
         )
 
-    def write(self, rows: int) -> None:
-        number = next(self.numbers)
-        self.sizes[number] = rows
-        self.network.current.commit(number, rows)
+    def write(self, rows: int, *, is_giant: bool = False) -> None:
+        self.network.current.commit(self.number(rows), rows, is_giant=is_giant)
+
+    def number(self, rows: int) -> int:
+        """Of another transaction with so many rows."""
+        found = next(self.numbers)
+        self.sizes[found] = rows
+        return found
 
     def delivered(self) -> list[tuple[tuple[int, int], int, int]]:
         """The place, the transaction, and which row of it, as the topic has them."""
@@ -183,6 +187,8 @@ class Script(Troubles):
         ]
         if self._has_other:
             actions += [self._replicate, self._replicate, self._take_over, self._take_over, self._part, self._clone]
+        else:
+            actions += [self._giant]
         for _ in range(steps):
             self._draw(st.sampled_from(actions))()
             world.check()
@@ -194,6 +200,12 @@ class Script(Troubles):
             self._to()
         for rows in self._draw(st.lists(st.sampled_from([0, 1, 2, 5, 8, 16]), min_size=1, max_size=4)):
             self._world.write(rows)
+
+    def _giant(self) -> None:
+        """Behind it, and behind others perhaps, places begin at 0 again until the file ends."""
+        # At that moment nobody can begin at the end of the log.
+        if self._world.before is not None:
+            self._world.write(self._draw(st.sampled_from([0, 1, 5])), is_giant=True)
 
     def _rotate(self) -> None:
         for machine in self._world.network.machines:
@@ -213,6 +225,10 @@ class Script(Troubles):
         there = {each.number for each in machine.files}
         can_be_lost = sum(each.file in there for each in machine.log)
         world.histories.append({each.transaction.number for each in machine.log})
+        if not self._has_other and machine.has_gtids and not lost and self._draw(st.booleans()):
+            rows = self._draw(st.sampled_from([1, 5, 16]))
+            events = self._draw(st.integers(0, 6))
+            machine.write_half(world.number(rows), rows, events, is_cut_off=self._draw(st.booleans()))
         gone = machine.crash(min(lost, can_be_lost))
         if gone:
             world.gone |= {each.number for each in gone}

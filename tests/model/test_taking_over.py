@@ -16,11 +16,13 @@ from model.exploring import LONGER, explore_plays
 from model.sought import Sought
 from model.taking_over import play
 from sinkpipeline.changes.binlog import taking_over as looking
+from sinkpipeline.changes.binlog.executed import Executed
+from sinkpipeline.changes.binlog.halves import Halves
 from sinkpipeline.changes.binlog.reader import Reader
-from sinkpipeline.changes.binlog.stream import Stream
 from sinkpipeline.changes.mysql.dialect import MysqlDialect
 from sinkpipeline.changes.ports import Begun
 from sinkpipeline.core.changes import taking_over
+from sinkpipeline.core.changes.binlog_places import Places
 from sinkpipeline.core.changes.course import Course
 from sinkpipeline.core.changes.gtids import MysqlGtids
 from sinkpipeline.core.changes.positions import BinlogPosition
@@ -44,7 +46,7 @@ def test_a_stage_keeps_its_word(of: str, runs: int) -> None:
 
 
 def _nothing_is_passed_over() -> Patch:
-    return mock.patch.object(Stream, "_passes", return_value=False)
+    return mock.patch.object(Executed, "passes", return_value=False)
 
 
 def _passed_over_in_one_life_only() -> Patch:
@@ -52,7 +54,7 @@ def _passed_over_in_one_life_only() -> Patch:
 
 
 def _nothing_is_added_to_what_was_executed() -> Patch:
-    return mock.patch.object(Stream, "_counts", return_value=None)
+    return mock.patch.object(Executed, "counts", return_value=None)
 
 
 def _what_was_executed_is_what_the_server_has() -> Patch:
@@ -133,6 +135,20 @@ def _a_clone_begins_with_its_log() -> Patch:
     return mock.patch.object(MysqlDialect, "unlogged", return_value=MysqlGtids())
 
 
+def _a_half_is_whole() -> Patch:
+    return mock.patch.object(Halves, "is_one", return_value=False)
+
+
+def _a_file_ends_with_a_whole_event() -> Patch:
+    return mock.patch.object(Halves, "may_end_with_one", return_value=False)
+
+
+def _places_have_32_bits() -> Patch:
+    """Those beyond 4 GiB are taken for others of the same file."""
+    return mock.patch.object(Places, "passed", lambda self, head: setattr(self, "end", head.end))
+
+
+OF_ONE_SERVER: list[Callable[[], Patch]] = [_a_half_is_whole, _a_file_ends_with_a_whole_event, _places_have_32_bits]
 MUTATIONS: list[Callable[[], Patch]] = [
     _nothing_is_passed_over,
     _passed_over_in_one_life_only,
@@ -154,6 +170,9 @@ MUTATIONS: list[Callable[[], Patch]] = [
 SOUGHT = [
     Sought(f"takeover: {each.__name__.strip('_')}", each, partial(explore, phases=(Phase.generate,)), 3000)
     for each in MUTATIONS
+] + [
+    Sought(f"alone: {each.__name__.strip('_')}", each, partial(explore, phases=(Phase.generate,), of="alone"), 3000)
+    for each in OF_ONE_SERVER
 ]
 
 

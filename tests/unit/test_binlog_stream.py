@@ -145,7 +145,7 @@ def test_behind_4_gib_the_next_file_has_places_again() -> None:
     told = read(found, INSERT[0], changed(INSERT[1], size=2**32 - 1000), INSERT[2], changed(INSERT[3], end=100))
     assert found.heard == START.commit
     # As MariaDB and as MySQL say that nothing comes.
-    read(found, heartbeat(0, struct.pack("<Q", 2**32 + 100)), heartbeat(5000))
+    assert read(found, heartbeat(0, struct.pack("<Q", 2**32 + 100)), heartbeat(5000)) == [None, None]
     assert found.heard == START.commit
     told = read(found, rotate(2), changed(INSERT[0], end=400))
     assert [each.note for each in told if isinstance(each, Begun)] != []

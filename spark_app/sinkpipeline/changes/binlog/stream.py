@@ -140,10 +140,12 @@ class Stream:
             case Rotate(file, offset):
                 yield from self._rotated(file, offset)
             case Heartbeat(file):
-                # Of a place beyond 4 GiB it has other bytes, or the last 32 bits.
+                # Beyond 4 GiB it does not say a place, or its last 32 bits.
                 if not self._is_inside and self._at.is_named:
                     self._at.number = parse_binlog(f"{file}:0").number
                     yield self._hears(head.end)
+                else:
+                    yield None
             case _ if head.is_in_log:
                 self.read_at = head.timestamp or self.read_at
                 yield from self._logged(head, said)
