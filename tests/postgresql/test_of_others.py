@@ -280,7 +280,53 @@ def test_a_deletion_that_a_policy_hides_from_us_is_not_counted_as_done(sink: Sql
     assert "row-level security" in refusal(run, Reason.SINK_REFUSED).message
 
 
+def test_a_text_with_null_is_an_array_with_one(sink: SqlSink) -> None:
+    role(sink, "array_nulls = off", "xmloption = document")
+    sink.columns = (*sink.columns[:2], Column(name="a", type="text[]"), Column(name="x", type="xml"))
+    sink.driver(make=lambda _, offsets: batch(offsets, [("0", str(n), "{a,NULL}", "<a/>b") for n in offsets])).batch()
+    assert sink.sql(f"SELECT DISTINCT a[2] IS NULL, x::text FROM {sink.table}") == [(True, "<a/>b")]
+
+
 # Rows
+
+
+def test_what_is_refused_before_there_are_rows_blames_none(sink: SqlSink) -> None:
+    """Each record would become a dead letter, although none of them was looked at."""
+    sink.upsert = Upsert(key=("part", "off"))
+    driver = sink.driver()
+    sink.sql(
+        f'CREATE FUNCTION "{sink.name}"() RETURNS event_trigger LANGUAGE plpgsql AS '
+        f"'BEGIN IF current_query() LIKE ''%{sink.name}%'' THEN RAISE EXCEPTION ''no tables''; END IF; END'"
+    )
+    sink.sql(
+        f"CREATE EVENT TRIGGER {sink.name} ON ddl_command_start WHEN TAG IN ('CREATE TABLE AS')"
+        f' EXECUTE FUNCTION "{sink.name}"()'
+    )
+    try:
+        told = refusal(driver.drain, Reason.SINK_REFUSED)
+        assert "no tables" in told.message
+    finally:
+        sink.sql(f"DROP EVENT TRIGGER {sink.name}")
+    sink.driver().drain()
+    assert sink.delivered() == sink.once
+
+
+def test_a_type_with_a_wrong_length_is_refused(sink: SqlSink) -> None:
+    sink.columns = (*sink.columns[:2], Column(name="v", type="varchar(0)"))
+    assert "length for type varchar" in refusal(sink.driver, Reason.SINK_REFUSED).message
+
+
+def test_the_order_of_changes_is_kept_by_a_table_that_a_crash_empties(sink: SqlSink) -> None:
+    sink.upsert = Upsert(key=("part",), order_type="bigint", order_by="off")
+    sink.driver()
+    [(order,)] = sink.sql(
+        f"SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespace = '{sink.name}_progress'::regnamespace"
+        " AND relname LIKE 'order\\_%' AND relkind = 'r'"
+    )
+    sink.sql(f"ALTER TABLE {order} SET UNLOGGED")
+    told = refusal(sink.driver, Reason.SINK_REFUSED)
+    sink.sql(told.remedy[told.remedy.index("ALTER TABLE") :])
+    sink.driver()
 
 
 def test_a_trigger_that_refuses_a_row_refuses_that_row(sink: SqlSink) -> None:

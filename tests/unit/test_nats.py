@@ -78,6 +78,15 @@ def test_a_row_is_a_message_or_why_not(row: tuple[Any, ...], expected: Any) -> N
         assert "xxx" not in found.text, "never contents of the record"
 
 
+def test_headers_are_no_more_than_a_message_may_have() -> None:
+    """A server refuses them only with the whole batch, which would be tried again for ever."""
+    place = RowPlace(StreamInfo("S", "id", {"subjects": ["a"]}, {}), "a", "a._p", 1_000_000)
+    assert isinstance(place.message((b"v" * 100_000, None, -1, 0, [("a", b"x" * 60_000)])), Message)
+    found = place.message((b"v", None, -1, 0, [("a", b"x" * 40_000), ("b", b"x" * 40_000)]))
+    assert isinstance(found, Verdict)
+    assert found.error_class is ErrorClass.RECORD_TOO_LARGE
+
+
 @pytest.mark.parametrize(("left", "expected"), [(Left(0, None), (10, 5)), (Left(3, 14), (15, 8))])
 def test_a_torn_cell_says_what_is_left(left: Left, expected: tuple[int, int]) -> None:
     def cell(claim: str, next_: int, rows: int) -> bytes:

@@ -60,6 +60,14 @@ def test_what_is_said_of_a_connection_that_was_not_made(said: str, expected: Mea
     assert meaning_of_connecting(said) is expected
 
 
+@pytest.mark.parametrize(
+    ("sqlstate", "expected"),
+    [("P0001", Meaning.REFUSED), ("22023", Meaning.REFUSED), ("54000", Meaning.FULL), ("57P01", Meaning.OUTAGE)],
+)
+def test_what_is_said_where_there_are_no_rows_is_about_none(sqlstate: str, expected: Meaning) -> None:
+    assert meaning(sqlstate, of_rows=False) is expected
+
+
 def test_of_several_servers_each_is_told_once() -> None:
     """As the client says it of two that it has tried."""
     of = 'connection failed: connection to server at "127.0.0.1", port {port} failed: {fact}'
@@ -106,5 +114,5 @@ def test_an_answer_to_a_commit_ends_the_doubt_only_if_it_is_the_servers_own(
     client = Client(Connection(servers="localhost:1", database="d", user="u"))
     client._session = Mock(broken=False, closed=False)
     error = psycopg.errors.lookup(sqlstate)("it said so")
-    told = client._told(error, committing=True)
+    told = client._told(error, committing=True, of_rows=True)
     assert (told.aborted if isinstance(told, InDoubt) else isinstance(told, RecordRefused)) is counts_for_nothing

@@ -199,8 +199,10 @@ class Admin:
             TopicCollection([name]), include_authorized_operations=True, request_timeout=ATTEMPT_S
         )[name]
         description = self._result(future, f"reading our rights on topic {name}", f"Describe on topic {name}")
-        allowed = {operation.name for operation in description.authorized_operations or ()}
-        return frozenset(operations) - allowed
+        if description.authorized_operations is None:
+            # Of a service that does not tell rights.
+            return frozenset()
+        return frozenset(operations) - {operation.name for operation in description.authorized_operations}
 
     @repeated
     def topic_config(self, name: str) -> Mapping[str, str]:

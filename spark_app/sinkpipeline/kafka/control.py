@@ -40,7 +40,8 @@ _OF_ROWS = (
 _COMPRESSION = ("compression.codec", "compression.type")
 _MANY_TOPICS = 1_000
 """With more of them `meta` may be too large for a topic's default limit, unless it is compressed."""
-_ROOM = 10 * 1024 * 1024
+_ROOM = 8 * 1024 * 1024
+"""As much as each service takes."""
 
 
 class ControlProducer(TransactionalProducer):
@@ -80,7 +81,7 @@ class ControlProducer(TransactionalProducer):
         """One transaction of rows for their topics, and of the progress with which they count.
 
         Raises:
-            RecordRefused, SinkPipelineError: nothing of it counts, and the id is held as before.
+            RecordRefused, SinkPipelineError: nothing of it counts, and the producer is used up.
             Fenced, InDoubt: as TransactionalProducer.
         """
         self.begin()
@@ -136,6 +137,12 @@ def explained(topic: str, servers: str) -> Iterator[None]:
             remedy = (
                 f"give it more room: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics "
                 f"--entity-name {topic} --add-config max.message.bytes={_ROOM}; or let a pipeline read fewer topics"
+            )
+        elif refused.verdict.error_class is ErrorClass.INVALID_TIMESTAMP:
+            remedy = (
+                f"set the clock of the machine right; or let the brokers' clock count: kafka-configs.sh "
+                f"--bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} "
+                "--add-config message.timestamp.type=LogAppendTime"
             )
         else:
             remedy = "look at its configuration, and at the brokers' log"

@@ -29,7 +29,7 @@ from sinkpipeline.kafka.errors import translate
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.reading import READ_DEADLINE_S, Answers, Reading, wait_or_give_up
 from sinkpipeline.kafka.refused import Patience
-from sinkpipeline.kafka.waiting import Waiting
+from sinkpipeline.kafka.waiting import HELD_BACK, Waiting
 
 _LOG = logging.getLogger("sinkpipeline.dlq")
 
@@ -172,7 +172,7 @@ class DeadLetterLog:
             held=lambda writer: SinkPipelineError(
                 Reason.DEAD_LETTERS_UNREADABLE,
                 f"{what} within {waiting.patience_s:.0f} s: an open transaction of {writer} holds it back",
-                "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
+                HELD_BACK,
             ),
             silent=lambda: SinkPipelineError(
                 Reason.DEAD_LETTERS_UNREADABLE,

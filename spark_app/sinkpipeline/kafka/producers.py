@@ -219,7 +219,14 @@ class TransactionalProducer:
         return None
 
     def abort(self) -> bool:
-        """Ends the open transaction if that can be done soon: only then may the producer be used again."""
+        """Ends the open transaction if that can be done soon: whether it was. The producer is used up.
+
+        What the client had sent and not heard of is purged with it, and its sequence numbers are given again. A broker
+        that has appended it, and keeps these numbers, takes the next records for the same ones: it acknowledges them,
+        and appends nothing. An init gives another epoch.
+
+        Source: rd_kafka_toppar_purge_queues in librdkafka, ProducerStateEntry.findDuplicateBatch in Kafka.
+        """
         self._open = False
         try:
             self._producer.abort_transaction(_ABORT_DEADLINE_S)

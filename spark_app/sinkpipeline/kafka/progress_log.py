@@ -40,7 +40,7 @@ from sinkpipeline.kafka.errors import repeated, translate
 from sinkpipeline.kafka.producers import PlainProducer, TransactionalProducer
 from sinkpipeline.kafka.reading import READ_DEADLINE_S, Answers, Reading, wait_or_give_up
 from sinkpipeline.kafka.refused import check_not_refused
-from sinkpipeline.kafka.waiting import Waiting
+from sinkpipeline.kafka.waiting import HELD_BACK, Waiting
 
 _COMMIT_IS_SHORTER_S = 1.0
 _LOG = logging.getLogger("sinkpipeline.progress")
@@ -57,7 +57,7 @@ class OpenTransaction(SinkPipelineError):
             Reason.PROGRESS_UNREADABLE,
             f"progress topic {topic} could not be read to its end within {waited_s:.0f} s: an open transaction of "
             f"{writer} holds offset {offset} back",
-            "end that transaction (kafka-transactions.sh find-hanging), or wait for its time-out",
+            HELD_BACK,
         )
 
     @override

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 _ANSWER_S = 10.0
+
+HELD_BACK: Final = (
+    "start the writer again, which ends it, or wait for its time-out, 15 minutes at most; only if it is there after "
+    "that, see kafka-transactions.sh find-hanging and abort: before, what is aborted by hand may count elsewhere"
+)
+"""What to do about a transaction that stays open."""
 
 
 class Waiting:

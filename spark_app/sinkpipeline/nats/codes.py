@@ -43,8 +43,7 @@ _CODES = {
     10008: Meaning.OUTAGE,  # JetStream is temporarily unavailable
     10009: Meaning.OUTAGE,  # the cluster has no leader
     10004: Meaning.OUTAGE,
-    10074: Meaning.OUTAGE,  # the stream is offline
-    10118: Meaning.OUTAGE,
+    10118: Meaning.OUTAGE,  # the stream is offline
     10167: Meaning.OUTAGE,  # too many requests
     10023: Meaning.FULL,  # insufficient resources
     10047: Meaning.FULL,
@@ -52,11 +51,14 @@ _CODES = {
     10002: Meaning.FULL,  # the account's resources are exceeded
     10028: Meaning.FULL,
     TOO_LARGE: Meaning.REFUSED,  # the message is larger than the stream takes
+    10074: Meaning.REFUSED,  # replicas without a cluster
+    10097: Meaning.REFUSED,  # more headers than a message may have
     10035: Meaning.REFUSED,  # the account has no JetStream
     10039: Meaning.REFUSED,
     10076: Meaning.REFUSED,  # JetStream is not enabled
     10109: Meaning.REFUSED,  # the stream is sealed
-    10110: Meaning.REFUSED,  # deleting is not permitted
+    10057: Meaning.REFUSED,  # deleting is not permitted
+    10110: Meaning.REFUSED,  # nor purging
     10174: Meaning.REFUSED,  # the stream takes no atomic batches
     10166: Meaning.REFUSED,  # no TTL of messages
 }

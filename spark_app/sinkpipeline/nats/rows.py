@@ -20,6 +20,8 @@ _RESERVED = ("nats-", "sinkpipeline-")
 """By them a header tells the server or us what to do."""
 _OWN_BYTES = 160
 """More than the headers that a batch adds to a row."""
+_MOST_HEADERS = 65_535
+"""Bytes, of one message."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class RowPlace:
                 return Verdict(ErrorClass.INVALID_HEADER, wrong or "the value of a header is not UTF-8")
             found[name] = text
             size += len(name) + len(text.encode()) + 4
+        if size > _MOST_HEADERS:
+            return Verdict(
+                ErrorClass.RECORD_TOO_LARGE, f"its headers have about {size} bytes, and a message {_MOST_HEADERS}"
+            )
         payload = value or b""
         size += len(payload)
         if size > self.most_bytes:

@@ -50,17 +50,21 @@ _ALREADY_THERE = frozenset({"42P06", "42P07", "23505", "42710"})
 """Of a creation; the third where two create at once."""
 
 _BEGIN = (
-    "BEGIN; SET LOCAL lock_timeout = {lock}; SET LOCAL idle_in_transaction_session_timeout = {idle}; "
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; "
+    "SET LOCAL idle_in_transaction_session_timeout = {idle}; "
     # Of a machine that is gone within a COPY the server waits for rows, and by default asks after two hours.
     "SET LOCAL tcp_keepalives_idle = {silence}; SET LOCAL tcp_keepalives_interval = {silence}; "
     "SET LOCAL tcp_keepalives_count = 2; "
     # What a text means, and which rows are there, is not for a role's defaults to say.
     "SET LOCAL timezone = 'UTC'; SET LOCAL datestyle = 'ISO, MDY'; SET LOCAL intervalstyle = 'postgres'; "
-    "SET LOCAL row_security = off; "
+    "SET LOCAL array_nulls = on; SET LOCAL xmloption = content; SET LOCAL row_security = off; "
     # An answer to a commit says that it is on the disk, whatever a role's default is. And who answers: behind a pooler,
     # or an address that moves, another server may.
     "SELECT pg_postmaster_start_time()::text, current_setting('transaction_read_only'),"
-    " CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END"
+    " CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END,"
+    # Servers before 17 have no such setting. It would end whatever takes long, again and again.
+    " CASE WHEN current_setting('transaction_timeout', true) <> '0'"
+    " THEN set_config('transaction_timeout', '0', true) END"
 )
 _LOG_IN = "check auth of the sink, its Secrets, and the server's pg_hba.conf"
 _CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
@@ -75,6 +79,8 @@ class Work:
 
     def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
         self._cursor = cursor
+        self.has_rows = False
+        """Whether there are rows in it that what fails may be about."""
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What a statement answers."""
@@ -104,6 +110,7 @@ class Work:
         Raises:
             RecordRefused: `index` is that of the line.
         """
+        self.has_rows = True
         try:
             with self._cursor.copy(statement.encode()) as copy:
                 copy.write(lines)
@@ -134,14 +141,16 @@ class Client:
             RecordRefused: a row is refused for what it is; `index` counts the rows of the COPY that said so.
             SinkPipelineError: SinkRefused, AuthenticationFailed.
         """
-        committing = False
+        committing, work = False, None
         try:
             with self._begun() as cursor:
-                yield Work(cursor)
+                work = Work(cursor)
+                yield work
                 committing = True
                 self._commit(cursor)
         except psycopg.Error as error:
-            raise self._told(error, committing=committing) from error
+            of_rows = work is not None and work.has_rows
+            raise self._told(error, committing=committing, of_rows=of_rows) from error
         except BaseException:
             self._roll_back()
             raise
@@ -196,7 +205,7 @@ class Client:
         cursor = session.execute(statements)
         while cursor.nextset():
             pass
-        [(server, read_only, _)] = cursor.fetchall()
+        [(server, read_only, *_)] = cursor.fetchall()
         if read_only == "on":
             # A standby that may be behind: nothing that it has not yet is lost.
             self.close()
@@ -218,21 +227,22 @@ class Client:
         with parameters(self._connection, SILENCE_S, **changes) as found:
             return kind.connect(**found, autocommit=True, prepare_threshold=None)
 
-    def _told(self, error: psycopg.Error, *, committing: bool) -> Exception:
+    def _told(self, error: psycopg.Error, *, committing: bool, of_rows: bool) -> Exception:
         session = self._session
         lost = session is None or session.broken or session.closed
         if lost:
             self.close()
         else:
             self._roll_back()
-        what = meaning_of_connecting(str(error)) if session is None else meaning(error.sqlstate)
-        told = self._as_error(error, what)
+        what = meaning_of_connecting(str(error)) if session is None else meaning(error.sqlstate, of_rows=of_rows)
+        fact = f"{self._where}: {_summary(error, of_rows=of_rows)}"
+        told = self._as_error(error, what, fact)
         silent = isinstance(error, errors.ConnectionTimeout) or (session is not None and session.is_silent)
         # A pooler answers too, where it has lost the server: only what a server says of its own work ends a doubt.
         unknown = committing and (lost or what in (Meaning.OUTAGE, Meaning.UNKNOWN))
-        doubt = InDoubt(f"{self._where}: {_summary(error)}", aborted=not unknown, told=told, silent=silent)
+        doubt = InDoubt(fact, aborted=not unknown, told=told, silent=silent)
         if lost and what not in (Meaning.CREDENTIALS, Meaning.REFUSED):
-            doubt.told = told or self._unreachable(error)
+            doubt.told = told or _unreachable(error, fact)
             return doubt
         match what:
             case Meaning.RECORD:
@@ -242,12 +252,11 @@ class Client:
             case _:
                 return doubt
 
-    def _as_error(self, error: psycopg.Error, what: Meaning) -> SinkPipelineError | None:
+    def _as_error(self, error: psycopg.Error, what: Meaning, fact: str) -> SinkPipelineError | None:
         """Of what passes soon there is nothing to tell."""
-        fact = f"{self._where}: {_summary(error)}"
         match what:
             case Meaning.OUTAGE:
-                return self._unreachable(error)
+                return _unreachable(error, fact)
             case Meaning.LOCKED:
                 return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, lock_remedy(of_standby=self._any_waits()))
             case Meaning.FULL:
@@ -266,10 +275,6 @@ class Client:
                 )
             case _:
                 return None
-
-    def _unreachable(self, error: psycopg.Error) -> SinkPipelineError:
-        remedy = outage_remedy(error.sqlstate, str(error))
-        return SinkPipelineError(Reason.SINK_UNREACHABLE, f"{self._where}: {_summary(error)}", remedy)
 
     def _any_waits(self) -> bool:
         """Whether a commit of ours waits for a standby, and holds what we wait for. Nothing is open."""
@@ -299,11 +304,15 @@ def _condition(sqlstate: str) -> str:
         return sqlstate
 
 
-def _summary(error: psycopg.Error) -> str:
+def _unreachable(error: psycopg.Error, fact: str) -> SinkPipelineError:
+    return SinkPipelineError(Reason.SINK_UNREACHABLE, fact, outage_remedy(error.sqlstate, str(error)))
+
+
+def _summary(error: psycopg.Error, *, of_rows: bool) -> str:
     """For a person, on one line. What the server says of a row may hold contents of it, and is not told."""
     if error.sqlstate is None:
         return of_each_attempt(str(error))
-    if meaning(error.sqlstate) is Meaning.RECORD:
+    if meaning(error.sqlstate, of_rows=of_rows) is Meaning.RECORD:
         return _verdict(error).text
     return f"{' '.join((error.diag.message_primary or '').split())} ({_condition(error.sqlstate)})"
 

@@ -14,6 +14,7 @@ import contextlib
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.postgresql.client import AlreadyThere, Client, Work
 from sinkpipeline.postgresql.settings import SinkSettings, Upsert
+from sinkpipeline.postgresql.soundness import check_kept
 from sinkpipeline.postgresql.statements import OF, ORDER, TableStatements, quoted
 
 _ORDER_DIFFERS = (
@@ -24,7 +25,7 @@ _ORDER_DIFFERS = (
     " ELSE o.attname <> ALL(%s::text[])"
     " OR (t.atttypid, t.atttypmod, t.attcollation) IS DISTINCT FROM (o.atttypid, o.atttypmod, o.attcollation) END"
 )
-_COMMENT = "SELECT coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
+_COMMENT = "SELECT to_regclass(%s)::oid::text, coalesce(obj_description(to_regclass(%s), 'pg_class'), '')"
 # The newest of those that say so; of none, nothing.
 _OF_THE_SAME_NAME = (
     "SELECT c.relname, d FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
@@ -48,7 +49,8 @@ def take_order(client: Client, settings: SinkSettings, statements: TableStatemen
             _check_alone(work, settings, statements, target)
             work.create(statements.create_order(upsert, target))
     with client.reading() as work:
-        [(comment,)] = work.rows(_COMMENT, (statements.order_table,))
+        [(oid, comment)] = work.rows(_COMMENT, (statements.order_table, statements.order_table))
+        check_kept(work, f"the order of {settings.table.label}", oid)
         of, *orders = comment.split("\n")
         _check_whose(settings, statements, of, statements.called(target, *orders), target)
         _check_columns(work, settings, statements, upsert)

@@ -58,11 +58,21 @@ _CLASSES = {
 }
 
 
-def meaning(sqlstate: str | None) -> Meaning:
-    """None: the client, and not the server, says so; then there is no server to be reached."""
+def meaning(sqlstate: str | None, *, of_rows: bool = True) -> Meaning:
+    """What a refusal means.
+
+    Args:
+        sqlstate: None: the client, and not the server, says so; then there is no server to be reached.
+        of_rows: whether there are rows that it may be about.
+    """
     if sqlstate is None:
         return Meaning.OUTAGE
-    return _CODES.get(sqlstate, _CLASSES.get(sqlstate[:2], Meaning.UNKNOWN))
+    found = _CODES.get(sqlstate, _CLASSES.get(sqlstate[:2], Meaning.UNKNOWN))
+    if found is Meaning.RECORD and not of_rows:
+        # Such as an event trigger that forbids a temporary table; or a server that gives no transaction a number any
+        # more, which is over once it was vacuumed.
+        return Meaning.FULL if sqlstate.startswith("54") else Meaning.REFUSED
+    return found
 
 
 _CREDENTIALS = re.compile(
@@ -111,6 +121,8 @@ def full_remedy(sqlstate: str | None) -> str:
             "if the table has very many partitions, raise max_locks_per_transaction and restart the server, otherwise "
             "give it memory: the sink goes on by itself"
         )
+    if sqlstate is not None and sqlstate.startswith("54"):
+        return "do what the server's log says, such as VACUUM of old transactions: the sink goes on by itself"
     return "make room: the sink goes on by itself"
 
 

@@ -208,8 +208,9 @@ class SinkDelivery:
                 raise trouble.outage from trouble
             raise self._unconfirmed("a small batch", trouble) from trouble
         except (RecordRefused, SinkPipelineError) as refusal:
+            # The tasks find out which record it is. Who has aborted a transaction may not write another one.
             self._small.failed(refusal)
-            return False
+            raise Restart("a small batch was refused, and the control id is taken anew") from refusal
         self._costs = self._costs.with_commit(time.monotonic() - began, prepared.delivered)
         self._small.succeeded()
         partitions = MappingProxyType({**self.progress.partitions, **prepared.progress})

@@ -40,6 +40,7 @@ class Driver:
         admin = Admin(sink.connection)
         self.sink = sink
         self.starter = SinkStarter(ports=ports(sink.settings(**settings), admin, admin), remembered=Remembered(memory))
+        self.small_batches = SmallBatches(self.starter.settings)
         self.started: StartedSink
         self.delivery: SinkDelivery
         self._worker = Worker()
@@ -57,8 +58,7 @@ class Driver:
         """A start with what this driver remembers; after trouble, as its runner would."""
         self.leave()
         self.started = self.starter.start()
-        small = SmallBatches(self.starter.settings)
-        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None, small)
+        self.delivery = SinkDelivery(self.starter, self.started, lambda _progress, _rows: None, self.small_batches)
         self._running = True
 
     def leave(self) -> None:

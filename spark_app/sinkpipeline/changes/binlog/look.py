@@ -187,8 +187,15 @@ class At(NamedTuple):
         return self.event is None or isinstance(self.event, Gtid) or self.kind in _BETWEEN
 
 
-def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
+def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool, may_be_cut_off: bool = False) -> At:
     """Reads one event; the connection can't be used any more.
+
+    Args:
+        wire: to read by.
+        file: of the log.
+        offset: in it.
+        has_checksums: of what comes before the file says it.
+        may_be_cut_off: whether half an event may stand there, with which the file ends.
 
     Raises:
         NotUnderstood, SqlFault: no event begins there.
@@ -215,13 +222,15 @@ def at_place(wire: Wire, file: str, offset: int, *, has_checksums: bool) -> At:
         return At(born, None)
     except SqlFault as fault:
         # All that is whole in its file is before it.
-        if born is None or not fault.is_of_a_half:
+        if born is None or not (may_be_cut_off and fault.is_of_a_half):
             raise
         return At(born, None)
 
 
-def found_at(connect: Connect, place: BinlogPosition, *, has_checksums: bool) -> At | None:
-    """What stands at a place; None where no event begins there.
+def found_at(
+    connect: Connect, place: BinlogPosition, *, has_checksums: bool, may_be_cut_off: bool = False
+) -> At | None:
+    """What stands at a place, with what `at_place` says of it; None where no event begins there.
 
     Raises:
         SqlFault
@@ -229,7 +238,7 @@ def found_at(connect: Connect, place: BinlogPosition, *, has_checksums: bool) ->
     """
     try:
         with contextlib.closing(connect()) as wire:
-            return at_place(wire, place.file, place.offset, has_checksums=has_checksums)
+            return at_place(wire, place.file, place.offset, has_checksums=has_checksums, may_be_cut_off=may_be_cut_off)
     except NotUnderstood:
         return None
     except SqlFault as fault:

@@ -52,7 +52,8 @@ class MariadbDialect:
         if place is None or found.size_of(place.number) is None:
             return found
         has_checksums = look.has_checksums(wire)
-        at_place = look.found_at(connect, place, has_checksums=has_checksums)
+        is_closed = place.number < found.files[-1].number
+        at_place = look.found_at(connect, place, has_checksums=has_checksums, may_be_cut_off=is_closed)
         if at_place is None or not at_place.is_between:
             return replace(found, gtids=None)
         return replace(found, born=at_place.born)
