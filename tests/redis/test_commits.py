@@ -98,6 +98,25 @@ def test_a_commit_of_a_version_that_is_not_there_writes_nothing(sink: RedisSink)
     assert sink.delivered()[P0] == [0, 1, 2, 3]
 
 
+def test_a_right_that_is_missing_is_found_out_before_anything_is_written(sink: RedisSink) -> None:
+    """As of a redrive, which removes cells. A script that fails leaves what it has written."""
+    driver = sink.driver()
+    plan = driver.delivery.begin({P0: OffsetRange(0, 4)})
+    claim = driver.ports.kind.claim(plan, P0, driver.worker)
+    session = claim.take()
+    beside = session._cells.put({"beside": (b"x", None)})
+    rows = list(of_offsets(P0, range(4)).rows(0, 4))
+    removed = {"beside": (None, beside["beside"])}
+    sink.run("ACL", "SETUSER", "default", "-hdel")
+    try:
+        refusal(lambda: session._cells.commit(session.key, b"{}", session._version, rows, removed), Reason.SINK_REFUSED)
+        assert sink.delivered()[P0] == []
+    finally:
+        sink.run("ACL", "SETUSER", "default", "+hdel")
+    session._cells.commit(session.key, b"{}", session._version, rows, removed)
+    assert sink.delivered()[P0] == [0, 1, 2, 3]
+
+
 def test_a_stream_that_is_made_again_after_a_claim(sink: RedisSink) -> None:
     driver = sink.driver(remembered=Remembered())
     driver.batch()

@@ -70,6 +70,13 @@ for i = 0, cells - 1 do
   there[i] = redis.call('HGET', KEYS[1], ARGV[at])
   if (there[i] and string.match(there[i], '^%d+') or '') ~= ARGV[at + 1] then return {'MOVED', ARGV[at]} end
 end
+-- A right that is missing is found out before anything is written: what was written stays. No cell has this key.
+for i = 0, cells - 1 do
+  if ARGV[4 + 3 * i + 2] == '' then
+    redis.call('HDEL', KEYS[1], '')
+    break
+  end
+end
 local at = 4 + 3 * cells
 if at <= #ARGV then
   local stream, failed = stream_of(KEYS[2])
