@@ -82,6 +82,7 @@ class LocalNatsCluster(Opened):
             LocalNats(
                 settings={
                     "server_name": f"n{number}",
+                    "server_tags": [f"n{number}"],
                     "cluster": {"name": "three", "listen": f"{HOST}:{port}", "routes": urls, "no_advertise": True},
                 }
             )

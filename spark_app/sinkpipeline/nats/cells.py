@@ -220,6 +220,7 @@ class NatsCells:
                 "it is older than 2.12",
                 "upgrade all servers to NATS 2.12 or newer; then compare the stream with its source",
             )
+        self._reader.reached(int(answer["seq"]))
         return int(answer["seq"])
 
     @contextmanager
@@ -228,6 +229,8 @@ class NatsCells:
         self._client.connect_again()
         self._client.stay(self._client.made)
         try:
+            if self._reader.went_back():
+                raise InDoubt(f"{self._client.where}: stream {self._stream} has lost its end", aborted=True)
             yield
         finally:
             self._client.stay(None)

@@ -1,7 +1,6 @@
 """The client of NATS: the one place for it. Requests and batches, and what their errors mean to us.
 
-A connection is never made again behind our back: what a server said on one means nothing on another, so a version of a
-cell is good on the connection on which it was read.
+A connection is never made again behind our back: a version of a cell is good on the one on which it was read.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ ANSWER_S = 10.0
 """How long one answer is waited for."""
 _CLOSE_S = 1.0
 _OPEN_REQUESTS = 100
-_NOBODY = "503"
-"""The status of an answer that tells that nobody listens."""
+_NOBODY = "503"  # the status of an answer that tells that nobody listens
 
 _LOG_IN = "check auth of the sink, its Secrets, and the accounts and users of the server"
 _CERTIFICATE = "name the authority of the server's certificate: auth.tls.caSecretRef of the sink"
@@ -89,7 +87,8 @@ class Client:
         self.made = 0
         """How many connections: what was read on one means nothing on another."""
         self.known: dict[str, Any] = {}
-        """What was read on this one; whoever reads keeps it."""
+        self.reached: dict[str, tuple[int, float]] = {}
+        """What was read on this one, and of streams, where they ended, and when; whoever reads keeps it."""
 
     @property
     def where(self) -> str:
@@ -190,6 +189,7 @@ class Client:
                 break
         self.made += 1
         self.known.clear()
+        self.reached.clear()
         if self._session is None:
             raise ValueError("no server is named")
         return self._session

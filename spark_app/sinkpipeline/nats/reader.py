@@ -7,6 +7,7 @@ no cell    no message of its subject, or an empty one: a removal that was not ti
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,9 @@ from sinkpipeline.nats.subjects import cell_of, cells_of, key_of, metas_of
 from sinkpipeline.nats.torn import Torn, look_at_rows
 
 _LOG = logging.getLogger("sinkpipeline.nats")
+
+_STARTS_S = 0.05
+"""A server is not killed and started anew in less."""
 
 MOST_MESSAGES = 1_000
 """Of one atomic batch."""
@@ -50,8 +54,33 @@ class CellReader:
         with reading(self._client):
             return self._read(list(keys))
 
+    def went_back(self) -> bool:
+        """Whether the stream ends before what this connection has put there: then nothing that was read on it counts.
+
+        The server that has the stream need not be the one that we are connected to. It may have been started anew, and
+        have lost its end, while our connection stayed.
+        """
+        reached, at = self._client.reached.get(self._stream, (0, 0.0))
+        if not reached or time.monotonic() - at < _STARTS_S:
+            return False
+        there = info(self._client, self._stream)
+        if there is None or there.last_seq >= reached:
+            self.reached(reached)
+            return False
+        _LOG.warning(
+            "%s: stream %s ends at message %d, and had %d", self._client.where, self._stream, there.last_seq, reached
+        )
+        self._client.known.clear()
+        self._client.reached.clear()
+        return True
+
+    def reached(self, seq: int) -> None:
+        """The stream has this message now."""
+        self._client.reached[self._stream] = (seq, time.monotonic())
+
     def _read(self, keys: Sequence[str]) -> Mapping[str, Cell]:
         client = self._client
+        self.went_back()
         subjects = [cell_of(self._progress, key) for key in keys]
         found = client.messages(self._stream, [{"last_by_subj": each} for each in subjects])
         torn: dict[str, Torn] = {}
