@@ -216,7 +216,7 @@ class LocalCluster(_Group):
     def owner(self, slot: int) -> LocalRedis:
         """As the node says itself."""
         for each in self.masters:
-            if self._says_it_has(each, slot):
+            if self.says_it_has(each, slot):
                 return each
         raise LookupError(f"no node has slot {slot}")
 
@@ -232,7 +232,7 @@ class LocalCluster(_Group):
             return False
         return True
 
-    def _says_it_has(self, server: LocalRedis, slot: int) -> bool:
+    def says_it_has(self, server: LocalRedis, slot: int) -> bool:
         mine = self.id_of(server).encode()
         for first, last, (_, _, node, *_), *_ in run(server.address, "CLUSTER", "SLOTS"):
             if first <= slot <= last:
