@@ -106,7 +106,6 @@ def test_a_table_that_is_altered_meanwhile(lab: BinlogLab, monkeypatch: pytest.M
     assert rows[0]["more"] is None
 
 
-@BOTH
 def test_a_table_that_takes_the_name_of_one(lab: BinlogLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those that alter a large table by a copy do: what it got before that is logged by its former name."""
     lab.sql(ORDERS, "CREATE TABLE copy LIKE orders")
