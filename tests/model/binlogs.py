@@ -13,6 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from unittest import mock
 
@@ -377,6 +378,7 @@ def read_from_the_model() -> Iterator[None]:
         stack.enter_context(mock.patch.object(reader, "Wire", Wire))
         stack.enter_context(mock.patch.object(dialect.MysqlDialect, "facts", _facts))
         # What MariaDB says at the beginning of a file; MySQL leaves no halves.
-        whole_before = dialect.MysqlDialect.previous
+        whole_before, at_place = dialect.MysqlDialect.previous, partial(look.at_place, may_be_cut_off=True)
+        stack.enter_context(mock.patch.object(look, "at_place", at_place))
         stack.enter_context(mock.patch.object(dialect.MysqlDialect, "whole_before", whole_before))
         yield
