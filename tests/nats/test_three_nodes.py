@@ -6,29 +6,19 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
-import nats.errors
 import pytest
 
 from servers.nats import LocalNatsCluster
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from support.sink.cell_sink import P0, P1
-from support.sink.nats_sink import NatsSink, api
+from support.sink.nats_sink import NatsSink, asked
 from support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.thorough("three servers, whose leaders take seconds to be elected"),
 ]
-
-
-def asked(address: str, call: str, **arguments: Any) -> dict[str, Any]:
-    """Where nobody leads, nobody answers."""
-    try:
-        return api(address, call, seconds=2, **arguments)
-    except (nats.errors.Error, OSError):
-        return {"error": "no answer"}
 
 
 ENDS = {P0: 1_200, P1: 600}

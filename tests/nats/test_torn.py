@@ -9,9 +9,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import nats.errors
 import pytest
 
 from servers.nats import LocalNats, LocalNatsCluster
@@ -19,7 +17,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import RowBatch
 from support.sink.cell_sink import P0
-from support.sink.nats_sink import NatsSink, api, of_offsets
+from support.sink.nats_sink import NatsSink, asked, of_offsets
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -54,14 +52,6 @@ def cut(server: LocalNats, stream: str, size: int) -> None:
     with block.open("r+b") as file:
         file.truncate(size)
     server.start()
-
-
-def asked(server: LocalNats, call: str, **arguments: Any) -> dict[str, Any]:
-    """Where nobody leads, nobody answers."""
-    try:
-        return api(server.address, call, seconds=2, **arguments)
-    except (nats.errors.Error, OSError):
-        return {"error": "no answer"}
 
 
 def sizes(server: LocalNats, sink: NatsSink, commits: int) -> tuple[int, int]:
@@ -111,17 +101,17 @@ def test_a_stream_that_another_server_than_ours_has_lost_the_end_of() -> None:
     """Our connection stays, and so does the session of a writer."""
     with LocalNatsCluster() as cluster:
         ours, server, _ = cluster.servers
-        wait_until(lambda: "error" not in asked(ours, "INFO"), "the cluster has a leader", 30)
+        wait_until(lambda: "error" not in asked(ours.address, "INFO"), "the cluster has a leader", 30)
         sink = NatsSink(ours.address, ends={P0: 5 * ROWS})
         config = {**sink.ports().target._asked(), "placement": {"tags": ["n1"]}}
-        wait_until(lambda: "config" in asked(ours, f"STREAM.CREATE.{sink.stream}", **config), "the stream", 30)
+        wait_until(lambda: "config" in asked(ours.address, f"STREAM.CREATE.{sink.stream}", **config), "the stream", 30)
         driver = sink.driver(step=ROWS)
         driver.batch()
         before = block_of(server, sink.stream).stat().st_size
         driver.batch()
         after = block_of(server, sink.stream).stat().st_size
         cut(server, sink.stream, (before + after) // 2)
-        wait_until(lambda: "state" in asked(ours, f"STREAM.INFO.{sink.stream}"), "the stream is back", 60)
+        wait_until(lambda: "state" in asked(ours.address, f"STREAM.INFO.{sink.stream}"), "the stream is back", 60)
         left = sink.delivered().total()
         assert ROWS <= left < 2 * ROWS
         # Of which a driver makes another start.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
+import nats.errors
 from nats.aio.client import Client as NatsConnection
 from typing_extensions import override
 
@@ -50,6 +51,14 @@ def api(address: str, call: str, *, seconds: float = 10, **arguments: Any) -> di
     """One call of JetStream's API, by a connection of its own."""
     [found] = apis(address, [(call, arguments)], seconds)
     return found
+
+
+def asked(address: str, call: str, **arguments: Any) -> dict[str, Any]:
+    """Where nobody leads, nobody answers."""
+    try:
+        return api(address, call, seconds=2, **arguments)
+    except (nats.errors.Error, OSError):
+        return {"error": "no answer"}
 
 
 def apis(address: str, calls: Collection[tuple[str, Mapping[str, Any]]], seconds: float = 10) -> list[dict[str, Any]]:

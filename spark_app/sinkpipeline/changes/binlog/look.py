@@ -13,7 +13,7 @@ from sinkpipeline.core.changes import binlog
 from sinkpipeline.core.changes.binlog_events import Event, Format, Gtid, Head, Rotate
 from sinkpipeline.core.changes.binlog_kinds import BinlogKind
 from sinkpipeline.core.changes.binlog_mysql import GTIDS
-from sinkpipeline.core.changes.binlog_places import PLACES, Places
+from sinkpipeline.core.changes.binlog_places import Places
 from sinkpipeline.core.changes.binlog_statements import cascade
 from sinkpipeline.core.changes.binlog_suitable import Facts, quoted, quoted_name
 from sinkpipeline.core.changes.binlog_values import Decode
@@ -272,7 +272,7 @@ def transactions(
                     at.rotated(parse_binlog(f"{file}:0").number, offset)
                 case Gtid() as said if head.is_in_log:
                     # Beyond 4 GiB it counts as part of the one before.
-                    if at.end - head.size < PLACES:
+                    if at.is_begin(head):
                         found = place.moved(place.commit_at(at.number, head.start))
                     yield found, head, said
                 case _:

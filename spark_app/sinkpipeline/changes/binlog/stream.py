@@ -22,7 +22,6 @@ from sinkpipeline.changes.binlog.statements import Statements
 from sinkpipeline.changes.binlog.tables import Tables
 from sinkpipeline.changes.ports import Altered, Begun, Ended, Event, Heard
 from sinkpipeline.core.changes import binlog
-from sinkpipeline.core.changes.binlog import BEGIN
 from sinkpipeline.core.changes.binlog_beginning import EVENT
 from sinkpipeline.core.changes.binlog_events import Event as LogEvent
 from sinkpipeline.core.changes.binlog_events import (
@@ -40,7 +39,7 @@ from sinkpipeline.core.changes.binlog_events import (
     TableMap,
     Xid,
 )
-from sinkpipeline.core.changes.binlog_places import PLACES, Places
+from sinkpipeline.core.changes.binlog_places import Places
 from sinkpipeline.core.changes.binlog_statements import ends, opens
 from sinkpipeline.core.changes.binlog_suitable import UNPARTIAL
 from sinkpipeline.core.changes.binlog_values import NotServed
@@ -155,7 +154,7 @@ class Stream:
     @property
     def at(self) -> BinlogPosition:
         """Where the file begins that is read."""
-        return self._start.moved(self._start.commit_at(self._at.number, BEGIN))
+        return self._start.moved(self._start.commit_at(self._at.number, binlog.BEGIN))
 
     @property
     def is_between(self) -> bool:
@@ -264,7 +263,7 @@ class Stream:
             self._held = Held(self._gtid)
 
     def _begun(self, head: Head, said: Gtid) -> Begun:
-        is_named = self._at.end - head.size < PLACES
+        is_named = self._at.is_begin(head)
         before = self._placed(head, said) if is_named else self._joined(said)
         self._is_passed = self._executed.passes(said.gtid)
         if is_named:

@@ -49,7 +49,7 @@ _REQUEST = struct.Struct("<IHI")
 _ENDED: Final = 0xFE
 _NON_BLOCK: Final = 1
 
-_LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1820, 1862, 2059, 2061, 3118, 3159, 3955, 4151})
+_LOGIN: Final = frozenset({1045, 1698, 1251, 1275, 1820, 1862, 2061, 3118, 3159, 3955, 4151})
 _NO_LOGIN: Final = 1045
 _NO_PLUGIN: Final = 2059
 _OF_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "SSL is required", "CERTIFICATE_REQUIRED", "UNKNOWN_CA")

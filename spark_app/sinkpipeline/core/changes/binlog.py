@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from sinkpipeline.core.changes.binlog_compressed import uncompressed
 from sinkpipeline.core.changes.binlog_events import (
     HEADER,
     IGNORED,
@@ -45,7 +46,6 @@ ROTATE: Final = 4
 MARIADB_GTID: Final = 162
 _CRC: Final = 4
 _CRC32: Final = 1
-_COMPRESSED: Final = 0x80
 _STANDALONE: Final = 1
 _PREPARED_XA: Final = 64
 
@@ -143,7 +143,7 @@ def _query_loading(event: bytes, head_: Head) -> Query:
 def _query_compressed(event: bytes, head_: Head) -> Query:
     fields = _QUERY.unpack_from(event, HEADER)
     at = HEADER + _QUERY.size + fields[4] + fields[2] + 1
-    return _query(event[:at] + _plain_of(event[at:]), head_)
+    return _query(event[:at] + uncompressed(event[at:]), head_)
 
 
 def _xid(_event: bytes, _: Head) -> Xid:
@@ -173,21 +173,9 @@ def _rows(op: str, *, version: int = 1, compressed: bool = False) -> Callable[[b
             after = event[at : at + size]
             at += size
         data = event[at:]
-        return Rows(number, op, width, present, after, _plain_of(data) if compressed else data)
+        return Rows(number, op, width, present, after, uncompressed(data) if compressed else data)
 
     return parsed
-
-
-def _plain_of(data: bytes) -> bytes:
-    """What a server has compressed: a head, of how long it is, and zlib's bytes."""
-    first = data[0]
-    if not first & _COMPRESSED or first & 0x70:
-        raise NotUnderstood(f"bytes that are compressed in a way that is not known: {first}")
-    size = first & 0x07
-    plain = zlib.decompress(data[1 + size :])
-    if len(plain) != int.from_bytes(data[1 : 1 + size], "big"):
-        raise NotUnderstood("bytes that are longer or shorter than their head says")
-    return plain
 
 
 def _partial(event: bytes, _: Head) -> Partial:

@@ -36,6 +36,10 @@ class Places:
             # The nearest place with these last 32 bits.
             self.end += (head.end - self.end + PLACES // 2) % PLACES - PLACES // 2
 
+    def is_begin(self, head: Head) -> bool:
+        """Whether anybody can begin at the newest event; `head`: of it."""
+        return self.end - head.size < PLACES
+
     @property
     def is_named(self) -> bool:
         """Whether anybody can go on behind the newest event."""

@@ -12,7 +12,6 @@ import base64
 import ipaddress
 import struct
 import uuid
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -20,6 +19,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from sinkpipeline.core.changes.binlog_compressed import uncompressed
 from sinkpipeline.core.changes.binlog_decimal import Read, decimal_reader
 from sinkpipeline.core.changes.binlog_json import json_reader
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
@@ -30,8 +30,6 @@ BINARY: Final = 63
 _BYTE: Final = 0xFF
 _TWO: Final = tuple(f"{each:02d}" for each in range(128))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_ZLIB: Final = 8
-"""How MariaDB compresses a column."""
 _FLOAT = struct.Struct("<f")
 _DOUBLE = struct.Struct("<d")
 
@@ -297,32 +295,17 @@ def _string(width: int, decode: Decode | None, pad: int = 0) -> Read:
 
 
 def _compressed(width: int, decode: Decode | None) -> Read:
-    """MariaDB's COMPRESSED: a byte that says how, how long it is where it was made shorter, and zlib's bytes.
-
-    Source: https://mariadb.com/kb/en/storage-engine-independent-column-compression/, and what a server has sent.
-    """
+    """MariaDB's COMPRESSED."""
 
     def read(data: bytes, at: int) -> tuple[str, int]:
         begin = at + width
         end = begin + int.from_bytes(data[at:begin], "little")
-        plain = _plain(data[begin:end])
+        found = data[begin:end]
+        # Short ones are as they are, behind a zero.
+        plain = uncompressed(found) if found[:1] > b"\0" else found[1:]
         return encoded(plain) if decode is None else decode(plain), end
 
     return read
-
-
-def _plain(data: bytes) -> bytes:
-    if not data:
-        return data
-    how, size = data[0], data[0] & 7
-    if how == 0:
-        return data[1:]
-    if how >> 4 != _ZLIB:
-        raise NotUnderstood(f"a column that is compressed in a way that is not known: {how}")
-    found = zlib.decompress(data[1 + size :], -zlib.MAX_WBITS if how & 8 else zlib.MAX_WBITS)
-    if len(found) != int.from_bytes(data[1 : 1 + size], "big"):
-        raise NotUnderstood(f"a column that is compressed has {len(found)} bytes, and says another number")
-    return found
 
 
 def encoded(data: bytes) -> str:
