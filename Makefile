@@ -161,7 +161,7 @@ seeds: install ## Seeds that find the model's mutations soon, where one is missi
 hunt-operator: install ## Likewise, for words of drivers, stored objects and refusals that stop the operator
 	PYTHONPATH=dev:tests $(RUN) -m support.kube.fuzz $(HUNT)
 
-bench: servers helm postgresql ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
+bench: servers helm postgresql mariadb mysql ## All benchmarks, their tables and plots: build/bench; BENCH=--tiny shows that they work
 	@dev/install.sh plots
 	@dev/install.sh jdbc
 	@dev/install.sh debezium

@@ -1,6 +1,7 @@
 """Draws what the benchmarks stored: `build/bench/*.png`, a plot for each figure.
 
-`make bench` does it at its end; alone: `PYTHONPATH=dev:benchmarks .venv/bin/python -m plots`
+`make bench` does it at its end; alone: `PYTHONPATH=dev:tests:benchmarks .venv/bin/python -m plots [DIRECTORY]`.
+Those of `docs/benchmarks.md` are drawn into `docs/pictures/benchmarks`.
 
 A bar is a median; its whisker goes from the least to the most.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,7 +55,9 @@ def foot(document: Mapping[str, object]) -> str:
     return f"{where}; {machine['commit']}, {document['began']}"
 
 
-def main() -> None:
+def main(into: Path = STORE) -> None:
+    """Draws all that are stored."""
+    into.mkdir(parents=True, exist_ok=True)
     for stored in sorted(STORE.glob("*.json")):
         document = json.loads(stored.read_text())
         found: dict[str, list[Bar]] = {}
@@ -62,10 +66,10 @@ def main() -> None:
             found.setdefault(bar.figure, []).append(bar)
         for title, bars in found.items():
             words = re.findall(r"[a-z0-9]+", title.lower())
-            path = STORE / f"{'-'.join([stored.stem, *words])}.png"
+            path = into / f"{'-'.join([stored.stem, *words])}.png"
             draw(bars, foot(document), path)
             print(path, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))
