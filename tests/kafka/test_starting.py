@@ -27,6 +27,7 @@ from sinkpipeline.core.progress_records import encode_partition, encode_sentinel
 from sinkpipeline.core.topics import Memory, TopicRequest, recall
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import TransactionalProducer
+from sinkpipeline.kafka.purify import purify
 from sinkpipeline.kinds import ports
 from sinkpipeline.sinks import failpoints
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
@@ -148,6 +149,38 @@ def test_invalid_progress_topic_is_refused_and_left_alone(sink: OneSink, partiti
     refusal(sink.start, Reason.PROGRESS_TOPIC_INVALID)
     assert topics.topic_id(sink.servers, sink.data) is None
     assert topics.read_uncommitted(sink.servers, sink.progress) == [], "it may be somebody's topic of records"
+
+
+def test_a_cluster_that_lets_nobody_set_a_part_of_the_configuration_gets_the_topic_without_it(sink: OneSink) -> None:
+    wanted = TopicRequest(name=sink.progress, partitions=1, config={"cleanup.policy": "compact"})
+    refused = replace(wanted, wishes={"segment.bytes": "no number"})
+    admin = Admin(sink.settings().connection)
+    admin.check_creation(refused)
+    assert topics.topic_id(sink.servers, sink.progress) is None
+    assert admin.create_topic(refused).is_ours
+    assert admin.topic_config(sink.progress)["cleanup.policy"] == "compact"
+    refusal(lambda: admin.create_topic(replace(wanted, config=refused.wishes)), Reason.TOPIC_CREATION_FAILED)
+
+
+def test_the_progress_topic_has_small_segments_where_that_may_be_set(sink: OneSink) -> None:
+    sink.start()
+    config = Admin(sink.settings().connection).topic_config(sink.progress)
+    assert (config["segment.bytes"], config["min.cleanable.dirty.ratio"]) == (str(64 * 1024 * 1024), "0.1")
+
+
+def test_a_data_topic_that_deletes_old_rows_at_once_is_told_before_the_first_start(sink: OneSink) -> None:
+    now = int(time.time() * 1000)
+    records = [(b"old", None, (), now - 8 * 24 * 3_600_000), (b"new", None, (), now)]
+    topics.produce_whole(sink.servers, sink.source, records)
+    [finding] = purify([sink.settings()])
+    [told] = finding.warnings
+    assert f"topic {sink.data} deletes rows soon after they were written: it keeps a row for 168 h" in told
+    assert f"before offset 1 of topic {sink.source}, partition 0, are older" in told
+    for remedy in ({"retention.ms": "-1"}, {"message.timestamp.type": "LogAppendTime"}):
+        [finding] = purify([sink.settings(data=TopicRequest(name=sink.data, config=remedy))])
+        assert finding.warnings == ()
+    [finding] = purify([sink.settings(source={"starting_offsets": LATEST})])
+    assert finding.warnings == ()
 
 
 # Later starts

@@ -74,7 +74,25 @@ def test_without_dead_letters_the_sink_stops_at_the_row(sink: SqlSink) -> None:
     error = refusal(lambda: write(sink, None, range(12), {5: "no number"}), Reason.RECORD_REFUSED)
     assert "offset 5 was refused: invalid_text_representation" in error.message
     assert "no number" not in error.message
-    assert sink.delivered()[P0] == []
+    assert sink.delivered()[P0] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_changes_that_exchange_a_value_of_another_unique_column_come_through(sink: SqlSink, letters: bool) -> None:
+    """The last changes of both keys can't be written by one statement, and the changes themselves one by one."""
+    sink.upsert = Upsert(key=("off",))
+    driver = sink.driver()
+    sink.sql(f"ALTER TABLE {sink.table} ADD UNIQUE (value)")
+    sink.sql(f"INSERT INTO {sink.table} (part, off, value) VALUES (0, 1, 'a'), (0, 2, 'b')")
+    kind = WithLetters()
+    plan = driver.delivery.begin({P0: OffsetRange(0, 3)})
+    if letters:
+        plan = replace(plan, kind=kind, settings=replace(sink.settings, dead_letter=Wanted()))
+    writer = ExactlyOnceWriter(plan, P0, driver.worker)
+    writer.write(batch(range(3), [("0", "1", "c"), ("0", "2", "a"), ("0", "1", "b")]))
+    writer.finish()
+    assert kind.letters == []
+    assert sink.sql(f"SELECT off, value FROM {sink.table} ORDER BY off") == [(1, "b"), (2, "a")]
 
 
 def test_rows_that_are_refused_by_a_merge(sink: SqlSink) -> None:

@@ -81,6 +81,8 @@ class World:
     letters_by_broker: set[int] = field(default_factory=set)
     no_letters: set[int] = field(default_factory=set)
     progress_is_refused: bool = False
+    not_together: set[int] = field(default_factory=set)
+    """The brokers refuse a transaction with all of them, and each of them alone is well."""
     names_row: bool = False
     """Whether the server tells which row of those that were open it refuses."""
     interruptions: int = 0
@@ -193,6 +195,8 @@ class Writer(PartitionWriter):
                 rows = [each for to, each in self.open if to == DATA]
                 named = rows.index(offset) if self.world.names_row and topic == DATA else None
                 raise RecordRefused(REFUSED, topic, open_index=named)
+        if self.world.not_together and self.world.not_together <= {offset for _, offset in self.open}:
+            raise RecordRefused(REFUSED, DATA)
         self.attempts += 1
         if self.world.interruptions and self.attempts % 2:
             self.world.interruptions -= 1
@@ -410,15 +414,26 @@ def test_without_dead_letters_everything_before_a_bad_row_counts(kind: str) -> N
     batch = batch_of(list(range(6)), bad=[3] if kind == "decode" else [], astray=[3] if kind == "partition" else [])
     if kind == "size":
         world.by_client = {3}  # then the client measures, and not we
-    if kind == "broker":
-        error = refusal(lambda: writer.run([batch]), Reason.RECORD_REFUSED)
-        assert "one of offsets 0 to 5" in error.message
-        assert world.topics[DATA] == []
-        return
-    reason = Reason.RECORD_REFUSED if kind in ("client", "size") else Reason.RECORD_UNDECODABLE
+    reason = Reason.RECORD_REFUSED if kind in ("client", "size", "broker") else Reason.RECORD_UNDECODABLE
     error = refusal(lambda: writer.run([batch]), reason)
     assert "offset 3" in error.message
-    assert (world.topics[DATA], writer.cuts) == ([0, 1, 2], [3])
+    assert (world.topics[DATA], writer.cuts[-1]) == ([0, 1, 2], 3)
+
+
+def test_without_dead_letters_a_named_row_is_where_the_sink_stops() -> None:
+    world = World(by_broker={3, 5}, names_row=True)
+    writer = Writer(plan_of(letters=False), world, CutPolicy())
+    error = refusal(lambda: writer.run([batch_of(list(range(6)))]), Reason.RECORD_REFUSED)
+    assert "offset 3" in error.message
+    assert (world.topics[DATA], writer.cuts, world.refusals) == ([0, 1, 2], [3], 1)
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_records_that_only_can_not_be_written_together_come_through(letters: bool) -> None:
+    world = World(not_together={2, 4})
+    writer = Writer(plan_of(letters=letters), world, CutPolicy())
+    writer.run([batch_of(list(range(6)))])
+    assert (world.topics[DATA], world.refusals) == (list(range(6)), 1)
 
 
 @pytest.mark.parametrize("kind", ["no_letters", "letters_by_client", "letters_by_broker"])

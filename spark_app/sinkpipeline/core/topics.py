@@ -47,6 +47,8 @@ class TopicRequest:
     partitions: int | None = None
     replication_factor: int | None = None
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    wishes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Likewise; the topic is created without it where the brokers let nobody set it, as some services don't."""
     progress_beside: bool = False
     """Whether rows and progress are committed in one store: what has lost the progress may have lost rows with it."""
     stops_rolled_back: bool = False
@@ -156,9 +158,8 @@ def progress_request(name: str, replication_factor: int | None) -> TopicRequest:
         name=name,
         partitions=1,
         replication_factor=replication_factor,
-        config=MappingProxyType(
-            {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
-        ),
+        config=MappingProxyType({"cleanup.policy": "compact"}),
+        wishes=MappingProxyType({"segment.bytes": str(64 * 1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}),
     )
 
 

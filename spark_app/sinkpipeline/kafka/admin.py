@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -35,6 +35,8 @@ _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
 _NONE_YET = -1
 """The offset of a moment that no record has come to."""
+_NOT_GRANTED = (KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST)
+"""How brokers answer that let nobody set a part of a topic's configuration."""
 _VISIBLE_DEADLINE_S = 30.0
 _IN_DOUBT_S = 5.0
 """For a creation without an answer."""
@@ -225,7 +227,10 @@ class Admin:
         except TimeoutError as error:
             raise self._no_answer(f"asking for the creation of topic {request.name}") from error
         except KafkaException as exception:
-            if error_of(exception).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            code = error_of(exception).code()
+            if request.wishes and code in _NOT_GRANTED:
+                self.check_creation(replace(request, wishes={}))
+            elif code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._refused_creation(exception, request) from exception
 
     def _create(self, request: TopicRequest, *, validate_only: bool = False) -> Future[None]:
@@ -233,7 +238,7 @@ class Admin:
             request.name,
             num_partitions=-1 if request.partitions is None else request.partitions,
             replication_factor=-1 if request.replication_factor is None else request.replication_factor,
-            config=dict(request.config),
+            config={**request.config, **request.wishes},
         )
         futures = self._client.create_topics([new], request_timeout=REQUEST_TIMEOUT_S, validate_only=validate_only)
         return futures[request.name]
@@ -278,6 +283,8 @@ class Admin:
             raise self._no_answer(f"creating topic {request.name}") from error
         except KafkaException as exception:
             code = error_of(exception).code()
+            if request.wishes and code in _NOT_GRANTED:
+                return self._creation(replace(request, wishes={}))
             in_doubt = code in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
             if not in_doubt and code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._refused_creation(exception, request) from exception

@@ -5,6 +5,7 @@ Everything here describes or observes. What passes can still fail later; then th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.finding import Finding
 from sinkpipeline.core.letter_topics import DeadLetterDecision, decide_dead_letters
 from sinkpipeline.core.progress import Progress
-from sinkpipeline.core.topics import Topic, TopicRequest, check_progress_topic
+from sinkpipeline.core.retention import keeps_ms, too_old
+from sinkpipeline.core.topics import Beginning, Topic, TopicDecision, TopicRequest, check_progress_topic
 from sinkpipeline.kafka.admin import Admin, Cluster
 from sinkpipeline.kafka.apart import check_apart, places_of, uses_of
 from sinkpipeline.kafka.connection import Connection
@@ -121,13 +123,28 @@ def _purify(sink: SinkSettings, before: list[Use], unreached: dict[Connection, S
         if create:
             _check_creation(request, admin, brokers)
     kept = [there.get(each.name) or as_requested(each) for each in sink.data.each]
+    old = list(_too_old(kept, port, decision))
     kept.append(progress_topic or as_requested(sink.progress))
     if dead_letter_topic is not None or dead_letters.create:
         kept += [dead_letter_topic or as_requested(each.topic) for each in (sink.dead_letter,) if each is not None]
     # One broker alone is for trying things out, and has no other replicas to give.
     fears = [fear for topic in kept for fear in durability(topic)] if brokers > 1 else []
-    warnings = (*decision.drift, *dead_letters.drift, *fears, *_one_of_several(found))
+    warnings = (*decision.drift, *dead_letters.drift, *old, *fears, *_one_of_several(found))
     return Finding(sink.id, decision, None, warnings, begins=told, creates_dead_letters=dead_letters.create)
+
+
+def _too_old(data: Iterable[Topic], source: KafkaSource, decision: TopicDecision) -> Iterator[str]:
+    """Of a first start: later ones go on where rows came through that were as old."""
+    if decision.beginning is not Beginning.FIRST_START:
+        return
+    now, view = int(time.time() * 1000), source.view()
+    imported = source.positions(view).next if source.tells_positions else {}
+    begin = {each: state.next for each, state in source.planned({}, view, epoch=0, imported=imported).items()}
+    ends = source.ends(begin, readable=True)
+    for topic in data:
+        kept = keeps_ms(topic)
+        if kept is not None:
+            yield from too_old(topic, begin, source.positions_at(dict.fromkeys(begin, now - kept), ends))
 
 
 def readable_topics(source: SourceSettings, admin: Admin) -> dict[str, str]:

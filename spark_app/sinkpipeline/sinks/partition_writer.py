@@ -308,23 +308,26 @@ class PartitionWriter(abc.ABC):
     def _isolate(self, refusal: RecordRefused) -> None:
         """Nothing of what was open counts, as one of its records was refused: which one is told, or found by halves.
 
+        Without dead letters too: a sink stops at that record, behind all that can be delivered. And of records that can
+        only not be written together, such as two that exchange a unique value, each half may well come through.
+
         Raises:
-            SinkPipelineError: RecordRefused, where that record could not be dead-lettered.
+            SinkPipelineError: RecordRefused, where it was no row, or no record is left that it could have been.
         """
         begin, end = self._state.next, latest(self._sent, after(self._state.next))
         offsets = [offset for held in self._held for offset in held.between(begin, end)]
-        findable = self._letters is not None and not isinstance(refusal, ProgressRefused)
         told = self._told_by(refusal, begin, end)
         if told is not None:
-            if self._letters is not None and self._blame(told, refusal):
+            if self._blame(told, refusal):
                 self._bisection.told(told, offsets[index_of(offsets, after(told)) :])
                 return
             begin, end = told, after(told)
-        elif findable and len(offsets) > 1:
-            self._bisection.split(offsets)
-            return
-        elif findable and offsets and self._blame(offsets[0], refusal):
-            return
+        elif not isinstance(refusal, ProgressRefused):
+            if len(offsets) > 1:
+                self._bisection.split(offsets)
+                return
+            if offsets and self._blame(offsets[0], refusal):
+                return
         cure = self._plan.kind.cure(refusal.text)
         raise refused(self._partition, begin, end, refusal.text, cure) from refusal
 
