@@ -46,6 +46,29 @@ def creating_kafka() -> Iterator[LocalKafka]:
         yield kafka
 
 
+@pytest.mark.thorough("a start of Spark; tests/spark and the model show that a task learns it")
+def test_a_read_that_fails_in_the_middle_of_a_range_ends_no_range(kafka: LocalKafka, tmp_path: Path) -> None:
+    """Behind many Arrow batches: Spark closes the connection of the task, as if there were no more rows."""
+    servers, name, count = kafka.bootstrap_servers, unique("cut"), 40_000
+    source = f"{name}-in"
+    topics.create_topic(servers, source)
+    topics.produce(servers, source, [(b"%d" % each, b"x" * 1_000) for each in range(count)])
+    document = manifest(servers, name, [source], spark=BY_TASKS)
+    document["spec"]["source"]["kafka"]["onDataLoss"] = "Skip"
+    app = App(tmp_path, document)
+    app.arm("after-init")
+    with app.start("--master", "local[1]", "--until-idle") as run:
+        run.until_held("after-init")
+        # Spark has given the task what the connection takes, and waits.
+        topics.delete_records(servers, source, count - 1_000)
+        app.release("after-init")
+        assert run.wait(PATIENCE_S) == 0, run.stderr
+    found = [int(each.key or b"") for each in topics.read_committed(servers, f"{name}-out")]
+    lost = app.status()["totals"]["lost"]
+    assert sorted(found) == [*range(count - 1_000 - lost), *range(count - 1_000, count)]
+    assert 0 < lost <= count - 1_000
+
+
 @pytest.mark.long("two starts of Spark and a broker of its own; tests/kafka/test_source_faults has the losses")
 def test_a_source_that_loses_records_while_it_is_read_and_then_all(creating_kafka: LocalKafka, tmp_path: Path) -> None:
     """In the middle of a batch, and between two of them; while that is to be skipped, it is no failure.

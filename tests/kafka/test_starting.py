@@ -166,6 +166,7 @@ def test_the_progress_topic_has_small_segments_where_that_may_be_set(sink: OneSi
     sink.start()
     config = Admin(sink.settings().connection).topic_config(sink.progress)
     assert (config["segment.bytes"], config["min.cleanable.dirty.ratio"]) == (str(64 * 1024 * 1024), "0.1")
+    assert config["message.timestamp.type"] == "LogAppendTime", "a clock that is wrong stops no sink"
 
 
 def test_a_data_topic_that_deletes_old_rows_at_once_is_told_before_the_first_start(sink: OneSink) -> None:

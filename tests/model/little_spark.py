@@ -318,6 +318,7 @@ class Job:
             partitionId=lambda: index,
             worker=worker.state,
             getLocalProperty=lambda _name: None,
+            is_cut=False,
         )
         worker.busy = thread
         attempt = self.attempts[partition] = Attempt(number, worker, thread)
@@ -418,6 +419,9 @@ class ReadAhead:
 
     def __init__(self, batches: Iterable[ArrowBatch]) -> None:
         self._batches = iter(batches)
+        thread = ReadAhead.scheduler.current
+        assert thread is not None
+        self._of = thread.context
 
     def next(self, writer: Any) -> ArrowBatch | None:
         scheduler = ReadAhead.scheduler
@@ -425,7 +429,11 @@ class ReadAhead:
         scheduler.call("rows", lambda: None, lambda _: None)
         if writer is not None and scheduler.now - since > _IDLE_POLL_S:
             writer.idle()
-        return next(self._batches, None)
+        return self.cut() if self._of.is_cut else next(self._batches, None)
+
+    def cut(self) -> ArrowBatch | None:
+        """What a worker's connection says where the executor has closed it, between two batches."""
+        raise ConnectionAbortedError("the executor has closed the connection")
 
     def drain(self) -> None:
         for _ in self._batches:

@@ -639,6 +639,28 @@ class SmallBatches(BadRecords, Drivers, LateTasks, Attempts, Kills, Answers, Spa
         self.answer(("stream", "commit"), 1, fate)
 
 
+class CutInputs(Drivers, LateTasks, Attempts, Kills):
+    """What gives a task its rows fails: its input ends between two Arrow batches, and there is another attempt."""
+
+    @initialize(shape=shapes, records=several, exactly_once=st.sampled_from([True, True, False]))
+    def begin(self, shape: Shape, records: list[Kind], *, exactly_once: bool = True) -> None:
+        # So that an input may end within a record.
+        habits = replace(shape.habits, explodes=True)
+        super().begin(replace(shape, habits=habits, exactly_once=exactly_once), records)
+
+    @rule(batches=st.integers(1, 3), kind=st.sampled_from([Kind.KEPT, Kind.SEVERAL]), alone=st.booleans())
+    def cut_input(self, batches: int, kind: Kind, *, alone: bool) -> None:
+        self.world.produce(0, [kind] * 4)
+        task = self.hold(("task", "rows"), batches)
+        if task is None:
+            return
+        task.context.is_cut = True
+        self.make(Trouble.LOST, task)
+        if alone:
+            self.world.scheduler.go_alone(task)
+        self.release(task)
+
+
 class SeveralRows(Drivers, LateTasks, Attempts, Kills, Answers):
     """Records that give several rows, which Arrow batches, cuts and refusals could part."""
 

@@ -17,7 +17,7 @@ from greenlet import getcurrent
 from pyspark.errors import PySparkException
 from typing_extensions import override
 
-from model import machine
+from model import little_spark, machine
 from model.cells import Store
 from model.rules import Calm
 from sinkpipeline.cells.ledger import CellHold
@@ -623,6 +623,35 @@ def epoch_of_the_memory_is_ignored() -> list[Patch]:
         return original(progress=progress, memory=memory, **named)
 
     return [put(starting, "decide", decide)]
+
+
+# Inputs that end early
+
+
+def _cut_looks_whole() -> Patch:
+    return put(little_spark.ReadAhead, "cut", lambda _: None)
+
+
+@mutation("a connection that ends between two Arrow batches is the end of the rows", machine.CutInputs)
+def cut_input_looks_whole() -> list[Patch]:
+    """A record with several rows ends with those that were given."""
+    return [_cut_looks_whole()]
+
+
+@mutation("and a task counts to the end of its range, whatever it was given", machine.CutInputs)
+def task_counts_to_the_end_of_its_range() -> list[Patch]:
+    def finish(self: Any) -> None:
+        def end() -> None:
+            self._produce_held()
+            self._cut(self._plan.ranges[self._partition].end)
+
+        if self._hold_rest() or self._is_open:
+            self._guard(end)
+        if self._session is not None:
+            self._worker.keep(self._session, self._plan.term)
+            self._session = None
+
+    return [_cut_looks_whole(), put(ExactlyOnceWriter, "finish", finish)]
 
 
 # Small batches

@@ -97,6 +97,7 @@ def product_on_the_model() -> Iterator[None]:
             partition_of=lambda _plan, batch: batch.partition,
             to_rows=little_spark.to_rows,
             this_worker=lambda: _thread().context.worker,
+            is_guarded=lambda: True,
         )
         yield
 

@@ -57,6 +57,16 @@ def test_a_commit_has_at_most_999_rows(nats: LocalNats) -> None:
     sink.close()
 
 
+def test_a_server_that_takes_smaller_batches_gets_smaller_ones() -> None:
+    with LocalNats(settings={"jetstream": {"limits": {"batch": {"max_msgs": 100}}}}) as server:
+        sink = NatsSink(server.address, ends={P0: 1_200})
+        sink.driver(step=1_200).drain()
+        assert sink.delivered() == sink.once
+        found = messages(sink.direct, sink.stream)
+        assert max(int(each[2].get("Sinkpipeline-Behind", 0)) for each in found) < 100
+        sink.close()
+
+
 def test_a_record_with_more_rows_than_a_batch_takes_is_refused_alone(sink: NatsSink) -> None:
     def exploded(_partition: object, offsets: range) -> RowBatch:
         rows = {each: 1_000 if each == 2 else 1 for each in offsets}

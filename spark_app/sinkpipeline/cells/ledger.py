@@ -100,6 +100,7 @@ class CellHold:
     """A sink whose `meta` is as this driver has read or written it."""
 
     delivers = False
+    takes_what_it_writes = True
 
     def __init__(self, cells: Cells, sink: SinkId, *, tells_faults: bool) -> None:
         self._cells = cells

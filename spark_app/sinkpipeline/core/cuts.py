@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-_LEAST_ROWS = 1_000
 _LEAST_BYTES = 256 * 1024
 MOST_BYTES = 64 * 1024 * 1024
 
@@ -19,6 +18,8 @@ class CutPolicy:
     rows: int = 500_000
     bytes: int = MOST_BYTES
     seconds: float = 15.0
+    least_rows: int = 1_000
+    """After trouble a transaction becomes no smaller; nor than 256 KiB."""
 
     def room(self, *, rows: int, size: int, row_size: float) -> int:
         """How many more rows of about `row_size` bytes fit into a transaction; at least one."""
@@ -42,6 +43,6 @@ class CutPolicy:
         part = 0.5 if share is None else share / 2
         return replace(
             self,
-            rows=min(self.rows, max(_LEAST_ROWS, int(rows * part))),
+            rows=min(self.rows, max(self.least_rows, int(rows * part))),
             bytes=min(self.bytes, max(_LEAST_BYTES, int(size * part))),
         )

@@ -43,6 +43,10 @@ class Hold(Protocol):
     def delivers(self) -> bool:
         """Whether it takes rows too, and they stand in the target as a task would write them. No kind has to."""
 
+    @property
+    def takes_what_it_writes(self) -> bool:
+        """Whether the session of a task ends once the progress of its partition is written here."""
+
     def read(self, believe: Believe, check_meta: CheckMeta) -> Progress:
         """Reads all of the progress, for certain."""
 

@@ -43,6 +43,8 @@ class KafkaHold:
     def delivers(self) -> bool:
         return self.control.writes_like_tasks
 
+    takes_what_it_writes = False
+
     def read(self, believe: Believe, check_meta: CheckMeta) -> Progress:
         return self._log.resume(self._settings.id, self.control, believe, check_meta)
 

@@ -38,6 +38,7 @@ _CODES = {
     10176: Meaning.INCOMPLETE,
     10201: Meaning.REPEATED,  # also where two of the batch have one
     10175: Meaning.AGAIN,  # a sequence of the batch is missing
+    10199: Meaning.AGAIN,  # with fewer messages: the batch is larger than the server takes
     10210: Meaning.AGAIN,  # too many batches are open
     10211: Meaning.AGAIN,
     10008: Meaning.OUTAGE,  # JetStream is temporarily unavailable

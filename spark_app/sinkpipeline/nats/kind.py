@@ -58,7 +58,8 @@ class NatsKind(KindOfCells):
 
     def cuts(self) -> CutPolicy:
         """One message of a batch is the cell, and a dead letter is one too."""
-        return CutPolicy(rows=MOST_MESSAGES - 1, bytes=_MOST_BYTES)
+        # A server may take smaller batches (limits.batch.max_msgs): then they are halved until it takes them.
+        return CutPolicy(rows=MOST_MESSAGES - 1, bytes=_MOST_BYTES, least_rows=10)
 
     def cure(self, why: str) -> str:  # noqa: ARG002 - the verdict has said what it is
         return "correct transform.select (value, headers, subject) of the sink, or alter the stream"

@@ -59,7 +59,7 @@ class AtLeastOnceWriter(ClaimingWriter):
         if self._is_open and self._cuts.is_due(open_s=time.monotonic() - self._opened_at):
             self._guard(self._cut_held)
 
-    def finish(self, *, whole: bool = True) -> None:  # noqa: ARG002 - it counts what was produced
+    def finish(self) -> None:
         self._hold_rest()
         self._guard(self._end_range)
         if self._letters is not None:

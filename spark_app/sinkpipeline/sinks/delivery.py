@@ -389,4 +389,6 @@ class SinkDelivery:
             self._hold.write(progress, self.progress.partitions)
         except (Fenced, InDoubt) as trouble:
             raise self._unconfirmed("the control transaction", trouble) from trouble
+        if self._hold.takes_what_it_writes:
+            self._owners = {each: owner for each, owner in self._owners.items() if each not in progress.partitions}
         self._records_since_snapshot += len(progress.partitions) + (progress.meta is not None)

@@ -7,6 +7,9 @@
 After any trouble the transaction may be committed or not. So nothing is guessed: `meta` is read (a newer driver goes
 first), the partition is claimed again (which ends what was open), the progress is read under that fence, and what is
 not in it is replayed from the batches still held.
+
+No transaction says more than the rows that were given: its progress ends behind the last of them. Whether there were
+more, only Spark knows: the end of a range is written by the driver, once the task has come to its end (record 0108).
 """
 
 from __future__ import annotations
@@ -40,7 +43,6 @@ class ExactlyOnceWriter(ClaimingWriter):
         cuts: CutPolicy | None = None,
     ) -> None:
         super().__init__(plan, partition, worker, cuts)
-        self._end = plan.ranges[partition].end
         # An earlier attempt of this task may have taken the partition over, and so fenced what is kept here.
         if not retried and plan.owners.get(partition) == self._token:
             self._session = worker.take(self._place().key, plan.term)
@@ -56,9 +58,9 @@ class ExactlyOnceWriter(ClaimingWriter):
         if self._is_open and self._cuts.is_due(open_s=time.monotonic() - self._opened_at):
             self._guard(self._commit_held)
 
-    def finish(self, *, whole: bool = True) -> None:
+    def finish(self) -> None:
         if self._hold_rest() or self._is_open:
-            self._guard(self._commit_range if whole else self._commit_held)
+            self._guard(self._commit_held)
         if self._letters is not None:
             self._letters.close()
         if self._session is not None:
@@ -68,10 +70,6 @@ class ExactlyOnceWriter(ClaimingWriter):
     def _commit_held(self) -> None:
         self._produce_held()
         self._cut(self._produced)
-
-    def _commit_range(self) -> None:
-        self._produce_held()
-        self._cut(self._end)
 
     @override
     def _cut(self, next_offset: int) -> None:

@@ -31,6 +31,7 @@ from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.sink_writer import SinkWriter
 from sinkpipeline.sinks.whole_records import grouped
 from sinkpipeline.sinks.worker import this_worker
+from sinkpipeline.spark.prompt import is_guarded
 from sinkpipeline.spark.wire import ROW, TARGET_TOPIC, note_from_wire
 
 RECEIPT_SCHEMA = "receipt STRING"
@@ -43,6 +44,11 @@ _MOST_UNKNOWN = 256
 """Schemas that a receipt names at most: the first ones that the task met."""
 _NONE = -(2**63)
 """A timestamp that nobody has."""
+_UNGUARDED = SinkPipelineError(
+    Reason.INTERNAL_ERROR,
+    "Python workers are not started by sinkpipeline's own daemon, so that a task would not notice an input that ends early",
+    "remove spark.python.daemon.module and spark.python.use.daemon from Spark's defaults",
+)
 Frames = tuple[bytes, ...]
 """In order of appearance, each once."""
 
@@ -52,6 +58,10 @@ def make_task(plan: BatchPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterable[
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         context = TaskContext.get()
+        if context is not None and not is_guarded():
+            # Nothing is read: rows that are missing at the end of the input would not be missed.
+            yield pa.RecordBatch.from_pydict({"receipt": [Receipt(error=_UNGUARDED).to_json()]})
+            return
         retried = context is not None and context.attemptNumber() > 0
         batch = None if context is None else context.getLocalProperty(BATCH)
         with log_fields(sink=plan.settings.id.sink, batch=None if batch is None else int(batch)):
@@ -81,7 +91,7 @@ def run_task(plan: BatchPlan, batches: Iterable[pa.RecordBatch], *, retried: boo
             size += rows.size
             writer.write(rows)
         if writer is not None:
-            writer.finish(whole=not unknown)
+            writer.finish()
         if unknown:
             # What comes behind tells which schemas are needed too, so that all are asked for together.
             unknown = tuple(dict.fromkeys((*unknown, *ahead.unknown())))
