@@ -143,6 +143,11 @@ def test_missing_source_is_refused_before_anything_is_created(sink: OneSink) -> 
     assert topics.topic_id(sink.servers, sink.data) is None
 
 
+def test_a_topic_of_kafka_s_own_is_no_source(sink: OneSink) -> None:
+    """Spark reads none, and would only say that there are no partitions."""
+    refusal(lambda: sink.start(source={"topics": ("__consumer_offsets",)}), Reason.MANIFEST_INVALID)
+
+
 @pytest.mark.parametrize(("partitions", "policy"), [(2, "compact"), (1, "delete"), (1, "compact,delete")], ids=str)
 def test_invalid_progress_topic_is_refused_and_left_alone(sink: OneSink, partitions: int, policy: str) -> None:
     topics.create_topic(sink.servers, sink.progress, partitions=partitions, config={"cleanup.policy": policy})
@@ -185,6 +190,19 @@ def test_a_data_topic_that_deletes_old_rows_at_once_is_told_before_the_first_sta
 
 
 # Later starts
+
+
+def test_what_a_new_partition_has_lost_before_it_was_seen_is_lost(sink: OneSink) -> None:
+    produce(sink, 2)
+    deliver(sink, sink.start(), range(2))
+    topics.add_partitions(sink.servers, sink.source, 2)
+    topics.produce(sink.servers, sink.source, [b"x"] * 5, partition=1)
+    topics.delete_records(sink.servers, sink.source, 3, partition=1)
+    error = refusal(lambda: sink.start("run-2"), Reason.SOURCE_DATA_LOST)
+    assert "partition 1" in error.message or "-1 begins at offset 3" in error.message
+    started = sink.start("run-3", source={"skip_lost": True})
+    state = started.progress.partitions[SourcePartition(sink.source, 1)]
+    assert (state.next, state.lost) == (3, 3)
 
 
 def test_resume_goes_on_where_the_last_run_ended(sink: OneSink) -> None:

@@ -122,7 +122,16 @@ PLANS: dict[str, Plan] = {
     "resume at the beginning": Plan(known={A0: at(5)}, source={A0: (5, 9)}, then={A0: at(5)}),
     "resume at the end": Plan(known={A0: at(9)}, source={A0: (5, 9)}, then={A0: at(9)}),
     "a new partition of a known topic": Plan(
-        known={A0: at(7)}, source={A0: (5, 9), A1: (2, 4)}, then={A0: at(7), A1: at(2, written=77)}
+        known={A0: at(7)}, source={A0: (5, 9), A1: (0, 4)}, then={A0: at(7), A1: at(0, written=77)}
+    ),
+    "a new partition of a known topic that has lost records": Plan(
+        known={A0: at(7)}, source={A0: (5, 9), A1: (2, 4)}, then=Reason.SOURCE_DATA_LOST
+    ),
+    "a new partition of a known topic that has lost records, skipped and counted": Plan(
+        known={A0: at(7)},
+        source={A0: (5, 9), A1: (2, 4)},
+        skip=True,
+        then={A0: at(7), A1: at(2, written=77, lost=2)},
     ),
     "a newly listed topic, latest": Plan(
         known={A0: at(7)}, source={A0: (5, 9), B0: (1, 4)}, then={A0: at(7), B0: at(4, written=77)}

@@ -139,6 +139,9 @@ def plan_partitions(
 ) -> dict[SourcePartition, PartitionProgress]:
     """The progress of every partition at the start; `new_offset` tells where those begin that are not known.
 
+    A new partition of a topic that has progress was empty once the sink had begun: what it has lost at its beginning is
+    lost, as with any other.
+
     Args:
         known: what the progress topic (or the memory) says.
         view: the source as it is now.
@@ -153,11 +156,14 @@ def plan_partitions(
         SinkPipelineError: SourceDataLost.
     """
     imports = {each: PartitionProgress(epoch=epoch, next=offset, at=at) for each, offset in imported.items()}
+    begun = {partition.topic for partition in known}
     known = {**imports, **known}
     known_topics = {partition.topic for partition in known}
     planned = dict(known)
     for partition in view.beginnings:
         state = known.get(partition)
+        if state is None and partition.topic in begun:
+            state = PartitionProgress(epoch=epoch, next=0, at=at)
         if state is None:
             offset = new_offset(partition, known_topics, view, starting_offsets=starting_offsets, discovered=discovered)
             planned[partition] = PartitionProgress(epoch=epoch, next=offset, at=at)

@@ -30,7 +30,8 @@ T = TypeVar("T")
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """How a broker without topic ids spells the id of every topic."""
 
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics of Kafka's own, which Spark's source leaves out."""
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
 _NONE_YET = -1
@@ -154,7 +155,7 @@ class Admin:
         except KafkaException as exception:
             raise self._translate(exception, "listing topics", "Describe on the topics") from exception
         self._answered()
-        return frozenset(topics) - _INTERNAL
+        return frozenset(topics) - INTERNAL
 
     @repeated
     def topics(self, names: Collection[str]) -> dict[str, Topic | None]:

@@ -338,6 +338,8 @@ class SinkDelivery:
         if meta is None or any(partition.topic not in self._started.source for partition in new):
             raise Restart("Spark reads a topic that was not there at the start")
         beginnings = self._ports.source.beginnings(new)
+        if any(beginnings.values()):
+            raise Restart("a new partition has lost records, which a start tells or counts")
         states = {each: PartitionProgress(epoch=meta.epoch, next=beginnings[each], at=now_ms()) for each in new}
         partitions = {**self.progress.partitions, **states}
         grown = replace(meta, partitions=MappingProxyType(partition_counts(partitions)))

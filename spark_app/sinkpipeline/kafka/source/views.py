@@ -10,7 +10,7 @@ from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topics import Topic
-from sinkpipeline.kafka.admin import Admin
+from sinkpipeline.kafka.admin import INTERNAL, Admin
 from sinkpipeline.kafka.settings import SourceSettings
 
 
@@ -18,9 +18,16 @@ def source_topics(source: SourceSettings, admin: Admin) -> dict[str, Topic]:
     """The source's topics.
 
     Raises:
-        SinkPipelineError: SourceTopicMissing.
+        SinkPipelineError: SourceTopicMissing; ManifestInvalid for a topic of Kafka's own.
     """
     names: Iterable[str] = source.topics
+    internal = sorted(INTERNAL & set(names))
+    if internal:
+        raise SinkPipelineError(
+            Reason.MANIFEST_INVALID,
+            f"source topic {internal[0]} is one of Kafka's own, which Spark does not read",
+            "name another topic in source.kafka.topics",
+        )
     if source.pattern is not None:
         names = sorted(filter(source.reads, admin.topic_names()))
         if not names:
