@@ -113,6 +113,12 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
     # Nonces
     "a nonce changes": (seen(nonce=2, child=child(nonce=1)), Step.DELETE, Standing.STOPPING, "RestartRequested"),
     "a nonce is set": (seen(nonce=1, child=child()), Step.SET_NONCE, Standing.RUNNING, "NonceSet"),
+    "a nonce is set while the child is submitted": (
+        seen(nonce=1, child=child(state=ChildState.SUBMITTING)),
+        Step.NOTHING,
+        Standing.STARTING,
+        "SUBMITTING",
+    ),
     "a nonce is removed": (seen(child=child(nonce=1)), Step.NOTHING, Standing.RUNNING, "RUNNING"),
     "a nonce changes after it was given up": (
         seen(nonce=2, restarts=replace(after(1, times=3), nonce=1)),
@@ -143,6 +149,10 @@ ROWS: dict[str, tuple[Observation, Step, Standing, str]] = {
     ),
     # Waiting
     "backing off": (seen(restarts=after(1)), Step.WAIT, Standing.BACKING_OFF, "DriverDied"),
+    "backing off by a clock that was a day ahead": (
+        seen(restarts=replace(after(1), next_ms=NOW + 86_400_000)),
+        *(Step.START, Standing.STARTING, "Starting"),
+    ),
     "backed off": (seen(now_ms=NOW + 5_000, restarts=after(1)), Step.START, Standing.STARTING, "Starting"),
     "its tries are used up": (seen(restarts=after(1, times=3)), Step.NOTHING, Standing.GIVEN_UP, "DriverDied"),
     "another configuration has all its tries": (

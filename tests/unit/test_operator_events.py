@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.sinks.removal import KeptTopic
@@ -14,7 +15,7 @@ from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.decide.restarts import Restarts
-from sinkpipeline_operator.kube.client import ApiRefused, Conflict, Kind, Ref
+from sinkpipeline_operator.kube.client import ApiFailed, ApiRefused, ApiUnavailable, Conflict, Kind, Ref
 from sinkpipeline_operator.report.events import (
     MAX_MESSAGE,
     Event,
@@ -201,6 +202,29 @@ class _Events:
             raise ApiRefused(404, "NotFound")
         self.there[ref.name] |= patch
         return self.there[ref.name]
+
+
+class _Away(_Events):
+    """A webhook that has to be asked does not answer, or there are too many events."""
+
+    error: Exception
+
+    @override
+    def create(self, _: Kind, document: Mapping[str, Any]) -> dict[str, Any]:
+        raise self.error
+
+    @override
+    def patch(self, _: Kind, ref: Ref, patch: Mapping[str, Any]) -> dict[str, Any]:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ApiFailed(500, "no webhook"), ApiUnavailable("no answer"), ApiRefused(403, "no")])
+def test_nothing_waits_for_an_event_that_cannot_be_written(error: Exception) -> None:
+    api = _Away()
+    api.error = error
+    recorder = Recorder(api)  # type: ignore[arg-type]
+    for second in range(2):
+        recorder.post(PIPELINE, Event("Warning", "BrokerUnreachable", "no answer"), NOW + second)
 
 
 def test_a_repetition_is_counted_also_by_the_next_operator() -> None:

@@ -76,6 +76,9 @@ class Actions:
 
         Written with the token that was there where that is known; a driver takes another one once its mount has it.
         """
+        if seen.observation.deleting:
+            # The garbage collector takes it, and would go on to.
+            return
         if seen.child is not None and not seen.child.foreign and seen.token is None and seen.pipeline is not None:
             self._ensure_token(seen, seen.pipeline, token)
 

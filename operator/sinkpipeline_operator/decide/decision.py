@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 from sinkpipeline.core.errors import ExitCode, Reason
 from sinkpipeline.core.failure import FailurePolicy
-from sinkpipeline_operator.child.driverpod import Child, Death, DriverPod, death_of
-from sinkpipeline_operator.decide.restarts import Restarts
+from sinkpipeline_operator.child.driverpod import Child, ChildState, Death, DriverPod, death_of
+from sinkpipeline_operator.decide.restarts import SUPERSEDED_AGAIN_S, Restarts
 
 NAME_TAKEN = "NameTaken"
 ACTION_RUNNING = "ActionRunning"
@@ -147,7 +147,8 @@ def _with_child(seen: Observation, child: Child, death: Death | None, wanted: st
         return Decision(step=Step.DELETE, standing=Standing.STOPPING, why=death.reason, restarts=seen.restarts)
     if child.edited:
         return Decision(step=Step.DELETE, standing=Standing.STOPPING, why="ChildEdited", restarts=seen.restarts)
-    if seen.nonce != child.nonce and seen.nonce is not None:
+    # Not before its driver runs: a write to a child that is being submitted makes Kubeflow's operator submit it twice.
+    if seen.nonce != child.nonce and seen.nonce is not None and child.state is ChildState.RUNNING:
         return Decision(step=Step.SET_NONCE, standing=_standing_of(child), why="NonceSet", restarts=seen.restarts)
     return _stay(seen, child.shown_state if seen.its_turn else RESTART_WAITS)
 
@@ -161,7 +162,7 @@ def _stay(seen: Observation, why: str) -> Decision:
 
 
 def _standing_of(child: Child) -> Standing:
-    return Standing.RUNNING if child.state.value == "running" else Standing.STARTING
+    return Standing.RUNNING if child.state is ChildState.RUNNING else Standing.STARTING
 
 
 def _stop(seen: Observation, why: str) -> Decision:
@@ -204,7 +205,9 @@ def _start(seen: Observation, wanted: str) -> Decision:
         restarts = replace(restarts, next_ms=None)
     if restarts.given_up(seen.policy):
         return Decision(step=Step.NOTHING, standing=Standing.GIVEN_UP, why=why, restarts=restarts)
-    if restarts.next_ms is not None and seen.now_ms < restarts.next_ms:
+    # What is further away than any backoff is of a clock that was wrong.
+    longest_ms = int(1000 * (max(seen.policy.max_backoff_s, SUPERSEDED_AGAIN_S) + 1))
+    if restarts.next_ms is not None and seen.now_ms < restarts.next_ms <= seen.now_ms + longest_ms:
         return Decision(
             step=Step.WAIT, standing=Standing.BACKING_OFF, why=why, restarts=restarts, look_again_ms=restarts.next_ms
         )

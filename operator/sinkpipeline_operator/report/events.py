@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,8 +20,18 @@ from sinkpipeline_operator.child import refusals, remedies
 from sinkpipeline_operator.child.driverpod import Death
 from sinkpipeline_operator.child.waits import Wait
 from sinkpipeline_operator.decide.decision import Decision, Step
-from sinkpipeline_operator.kube.client import EVENT, FIELD_MANAGER, ApiRefused, Cluster, Conflict, Ref
+from sinkpipeline_operator.kube.client import (
+    EVENT,
+    FIELD_MANAGER,
+    ApiRefused,
+    ApiUnavailable,
+    Cluster,
+    Conflict,
+    Ref,
+)
 from sinkpipeline_operator.report.undelivered import First, firsts
+
+_LOG = logging.getLogger("sinkpipeline.reconcile")
 
 MAX_MESSAGE = 1000
 """Characters; the API server takes 1024 bytes of most."""
@@ -302,15 +313,15 @@ class Recorder:
         except Conflict:
             # Of an operator before this one: how often it counted is not ours to read.
             self._repeat(Ref(meta["namespace"], name), {"lastTimestamp": now, **words_now})
-        except ApiRefused:
-            # A namespace that goes takes no new objects.
-            return
+        except (ApiRefused, ApiUnavailable) as error:
+            # A namespace that goes takes no new objects; and nothing waits for an event, least of all a deletion.
+            _LOG.warning("%s: event %s can't be written: %s", meta["name"], event.reason, error)
 
     def _repeat(self, ref: Ref, patch: Mapping[str, Any]) -> bool:
         """False where it has expired meanwhile: then it is counted anew."""
         try:
             self._cluster.patch(EVENT, ref, patch)
-        except (ApiRefused, Conflict):
+        except (ApiRefused, ApiUnavailable, Conflict):
             with self._lock:
                 self._counts[f"{ref.namespace}/{ref.name}"] = 1
             return False

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import kopf
@@ -22,6 +23,8 @@ from sinkpipeline_operator.kube.selector import Selector
 from sinkpipeline_operator.watch.workqueue import WorkQueue
 
 _NETWORK_S = 30
+_BACKOFFS_S = (1, 1, 2, 3, 5, 8, 13, 21)
+_BACKOFF_S = 30
 _SILENCE_S = 600
 """A watch is begun anew after so long, whatever the server says: one that has died in silence ends so."""
 
@@ -129,6 +132,17 @@ def connection(access: Access) -> kopf.ConnectionInfo:
     )
 
 
+class _Endless:
+    """How long kopf waits before it asks again, each time that it asks anything.
+
+    With its own list it gives up after a minute, and the whole process with it: for a namespace that goes, or whose
+    RoleBinding a tenant has deleted, or while the API server has no etcd. All other namespaces would wait for that one.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain(_BACKOFFS_S, itertools.repeat(_BACKOFF_S))
+
+
 def _identity() -> Any:
     """Of this process, for kopf's log; any user may run it, also one that no passwd entry names."""
     return f"{socket.gethostname()}/{os.getpid()}"
@@ -152,6 +166,7 @@ def _settings(namespaces: tuple[str, ...], child: Kind, selector: Selector) -> k
         settings.watching.label_selectors[_resource(PIPELINE)] = str(selector)
     # Our own events are named, so that a repetition is counted and not added.
     settings.posting.enabled = False
+    settings.networking.error_backoffs = _Endless()
     settings.networking.connect_timeout = _NETWORK_S
     settings.networking.request_timeout = _NETWORK_S
     settings.watching.connect_timeout = _NETWORK_S
