@@ -160,7 +160,7 @@ class ChangesWorld:
         found = None
         for record in self.broker.log(PROGRESS, 0).history:
             if record.is_committed and record.key == b"sinkpipeline/v1/i/changes/p/postgresql/0" and record.value:
-                lsn, index = json.loads(record.value)["pos"]
+                lsn, index, *_ = json.loads(record.value)["pos"]
                 high, low = lsn.split("/")
                 found = (int(high, 16) << 32 | int(low, 16), index)
                 self.begins_at = found[0] if self.begins_at is None else self.begins_at

@@ -26,7 +26,8 @@ from sinkpipeline.changes.postgresql import exported as changes_exported
 from sinkpipeline.changes.postgresql import kind as changes_kind
 from sinkpipeline.changes.postgresql import start as changes_start
 from sinkpipeline.changes.postgresql.beside import TableExport
-from sinkpipeline.changes.postgresql.reader import Reader, _Stream
+from sinkpipeline.changes.postgresql.reader import Reader
+from sinkpipeline.changes.postgresql.stream import Stream
 from sinkpipeline.changes.snapshot import Copying, TakingBack
 from sinkpipeline.core.changes import beginning
 from sinkpipeline.core.changes.course import Course
@@ -150,12 +151,12 @@ def _slot_before_it_is_announced() -> Patch:
 
 
 def _nothing_is_skipped() -> Patch:
-    make = _Stream.__init__
+    make = Stream.__init__
 
-    def from_the_beginning(self: _Stream, writer: Writer, _start: LogPosition) -> None:
-        make(self, writer, LogPosition(0))
+    def from_the_beginning(self: Stream, writer: Writer, _start: LogPosition, where: str) -> None:
+        make(self, writer, LogPosition(0), where)
 
-    return mock.patch.object(_Stream, "__init__", from_the_beginning)
+    return mock.patch.object(Stream, "__init__", from_the_beginning)
 
 
 def _slot_is_confirmed_inside() -> Patch:

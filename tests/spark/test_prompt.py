@@ -84,10 +84,13 @@ def test_arrow_batches_behind_which_the_connection_ends_are_not_all_rows(pair: C
     found: list[int] = []
 
     def main(infile: BinaryIO, _outfile: BinaryIO) -> None:
-        for each in pa.ipc.open_stream(infile):
-            found.append(each.num_rows)
+        found.extend(each.num_rows for each in pa.ipc.open_stream(infile))
 
-    with worker, os.fdopen(os.dup(worker.fileno()), "rb") as infile, os.fdopen(os.dup(worker.fileno()), "wb") as outfile:
-        with pytest.raises(ConnectionAbortedError):
-            prompt.promptly(main)(infile, outfile)
+    with (
+        worker,
+        os.fdopen(os.dup(worker.fileno()), "rb") as infile,
+        os.fdopen(os.dup(worker.fileno()), "wb") as outfile,
+        pytest.raises(ConnectionAbortedError),
+    ):
+        prompt.promptly(main)(infile, outfile)
     assert found == [3]

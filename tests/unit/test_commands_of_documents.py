@@ -66,7 +66,9 @@ def wrong(line: str, *, whole: bool) -> str | None:
     except ValueError:
         return "it is no line of a shell" if whole else None
     is_plugin = words[0] == "kubectl"
-    group, name, rest = (plugin, "kubectl sinkpipeline", words[2:]) if is_plugin else (command, "sinkpipeline", words[1:])
+    group, name, rest = (
+        (plugin, "kubectl sinkpipeline", words[2:]) if is_plugin else (command, "sinkpipeline", words[1:])
+    )
     if not whole:
         return _wrong_name(rest, group, name)
     try:

@@ -19,6 +19,7 @@ from sinkpipeline.changes.settings import StageSettings
 from sinkpipeline.core.changes.course import Course
 from sinkpipeline.core.changes.incremental import IncrementalMark
 from sinkpipeline.core.changes.lag import Lag
+from sinkpipeline.core.changes.positions import Position, record_text
 from sinkpipeline.core.changes.snapshots import SnapshotMark
 from sinkpipeline.core.changes.values import Change
 from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
@@ -69,6 +70,8 @@ class Life:
         self._sizes: list[int] = []
         """How many changes the transactions of the database have that ended since the last receipt."""
         self._in_transaction = 0
+        self._record: tuple[bytes, int] | None = None
+        """Of the last change that was handed to Kafka."""
         self._committed_at = 0
         self._newest: int | None = None
         """When the last change that counts was committed at the database, in milliseconds; None before the first."""
@@ -170,7 +173,7 @@ class Life:
         before = course.rows
         self._hand(changes, stand=True)
         self._in_transaction += course.rows - before
-        self._committed_at = changes[-1].committed_at
+        self._committed_at, self._record = changes[-1].committed_at, changes[-1].record
         if not self._rows and self._is_whole and course.is_inside:
             self._check_patience()
 
@@ -288,7 +291,7 @@ class Life:
             dropped=state.dropped + sums.dropped,
             by_class=plus(state.by_class, self._counting),
             at=now_ms(),
-            pos=course.next,
+            pos=self._next(),
             snapshot=self._mark(),
             incremental=self._left(),
         )
@@ -306,6 +309,11 @@ class Life:
         self._sizes = []
         if self._committed - self._told_at > _TOLD_EVERY_S:
             self._tell()
+
+    def _next(self) -> Position:
+        """Where the progress stands then."""
+        found = self._course.next
+        return found if self._record is None else found.moved(found.commit, found.index, record_text(*self._record))
 
     @property
     def _nth(self) -> int:

@@ -25,9 +25,7 @@ def keeps_ms(topic: Topic) -> int | None:
     return None if kept < 0 else kept
 
 
-def too_old(
-    topic: Topic, begins: Mapping[SourcePartition, int], young: Mapping[SourcePartition, int]
-) -> Iterator[str]:
+def too_old(topic: Topic, begins: Mapping[SourcePartition, int], young: Mapping[SourcePartition, int]) -> Iterator[str]:
     """A warning for a topic that `keeps_ms`, if anything is to be told.
 
     Args:
@@ -44,6 +42,6 @@ def too_old(
     yield (
         f"topic {topic.name} deletes rows soon after they were written: it keeps a row for {kept / _HOUR_MS:,.6g} h "
         f"(retention.ms) from its timestamp, which is that of its record, unless transform.select.timestamp says "
-        f"otherwise. Records before offset {found[first]} of topic {first.topic}, partition {first.partition}{more}, are "
-        "older. To keep them, give the topic retention.ms=-1 or message.timestamp.type=LogAppendTime"
+        f"otherwise. Records before offset {found[first]} of topic {first.topic}, partition {first.partition}{more}, "
+        "are older. To keep them, give the topic retention.ms=-1 or message.timestamp.type=LogAppendTime"
     )

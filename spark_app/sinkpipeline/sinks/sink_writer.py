@@ -17,8 +17,11 @@ class SinkWriter(Protocol):
         """Called about once a second while the next rows are late."""
 
     def finish(self) -> None:
-        """There are no more rows for this writer. What comes behind the last one is the driver's to count: only Spark
-        knows whether the task was given all rows of its range."""
+        """There are no more rows for this writer.
+
+        What comes behind the last one is the driver's to count: only Spark knows whether the task was given all rows of
+        its range.
+        """
 
     def receipt(self) -> Receipt:
         """How far the writer got; without `error` and `retried`, which the runtime knows."""

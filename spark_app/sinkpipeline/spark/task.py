@@ -46,7 +46,7 @@ _NONE = -(2**63)
 """A timestamp that nobody has."""
 _UNGUARDED = SinkPipelineError(
     Reason.INTERNAL_ERROR,
-    "Python workers are not started by sinkpipeline's own daemon, so that a task would not notice an input that ends early",
+    "Python workers are not started by sinkpipeline's own daemon, and so would not notice an input that ends early",
     "remove spark.python.daemon.module and spark.python.use.daemon from Spark's defaults",
 )
 Frames = tuple[bytes, ...]

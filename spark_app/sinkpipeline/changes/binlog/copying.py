@@ -21,7 +21,8 @@ from sinkpipeline.core.changes.binlog_suitable import quoted, quoted_name
 from sinkpipeline.core.changes.binlog_values import encoded, shortest
 from sinkpipeline.core.changes.pgoutput import Column, Relation, Values
 from sinkpipeline.core.changes.positions import BinlogPosition, Position
-from sinkpipeline.core.changes.values import Change, Spelling, Writer
+from sinkpipeline.core.changes.spelling import Spelling
+from sinkpipeline.core.changes.values import Change, Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.sinks.failpoints import failpoint
 

@@ -6,80 +6,35 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from sinkpipeline.changes.ports import Begun, Ended, Event, Heard, Look, TableSnapshot
+from sinkpipeline.changes.ports import Ended, Event, Heard, Look, TableSnapshot
 from sinkpipeline.changes.postgresql import copying, look, making
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.exported import Exported
+from sinkpipeline.changes.postgresql.stream import Stream
 from sinkpipeline.changes.postgresql.wire import Busy, SqlFault, Wire, keepalive, message, refused
 from sinkpipeline.changes.settings import DatabaseSettings
-from sinkpipeline.core.changes.beginning import Seen, SlotState, at_risk, publication_missing, retained_bytes
+from sinkpipeline.core.changes.beginning import (
+    Seen,
+    SlotState,
+    at_risk,
+    publication_missing,
+    retained_bytes,
+)
 from sinkpipeline.core.changes.incremental import Listed
 from sinkpipeline.core.changes.lag import End
 from sinkpipeline.core.changes.pgoutput import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
     NotUnderstood,
     Relation,
-    Truncate,
-    Update,
-    parse,
 )
 from sinkpipeline.core.changes.positions import Position, lsn_text
 from sinkpipeline.core.changes.suitable import Facts, Table, check_readable, check_suitable, check_tables
-from sinkpipeline.core.changes.values import Change, Writer
+from sinkpipeline.core.changes.values import Writer
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 
 _TOLD_EVERY_S = 5.0
 _BUSY_S = 30.0
 _MANY = 1_000
 """Messages, which come within milliseconds where there are so many."""
-
-
-BEGUN = Begun()
-
-
-class _Stream:
-    """From messages to what they mean for who has everything before `start`."""
-
-    def __init__(self, writer: Writer, start: Position) -> None:
-        self.skipped = 0
-        self._writer = writer
-        self._start = (start.commit, start.index)
-        self._is_new = False
-
-    def event(self, data: bytes) -> Event:
-        said, writer = parse(data), self._writer
-        match said:
-            case None:
-                return []
-            case Relation():
-                writer.relation(said)
-                return []
-            case Begin():
-                writer.begin(said)
-                self._is_new = (said.lsn, 0) >= self._start
-                return BEGUN
-            case Commit():
-                writer.end()
-                return Ended(said.end)
-            case _:
-                return self._changes(said)
-
-    def _changes(self, said: Insert | Update | Delete | Truncate) -> list[Change]:
-        writer = self._writer
-        if self._is_new or (not isinstance(said, Truncate) and writer.place >= self._start):
-            return writer.changes(said)
-        if not isinstance(said, Truncate):
-            writer.skip(said)
-            self.skipped += 1
-            return []
-        # Of tables that were emptied together, some may be in the topic.
-        changes = writer.changes(said)
-        rest = [each for each in changes if (each.commit, each.nth) >= self._start]
-        self.skipped += len(changes) - len(rest)
-        return rest
 
 
 def name_of(settings: DatabaseSettings) -> str:
@@ -303,7 +258,8 @@ class Reader:
             SinkPipelineError: also SlotLost, PublicationMissing.
         """
         wire = self._wire
-        stream = _Stream(Writer(self._key_of, large_as_text=self.settings.large_integers_as_text), start)
+        writer = Writer(self._key_of, large_as_text=self.settings.large_integers_as_text)
+        stream = Stream(writer, start, self.where)
         received = 0
         while True:
             data = wire.receive()
@@ -324,7 +280,7 @@ class Reader:
                 yield Heard(alive[0])
                 continue
             try:
-                event = stream.event(message(data))
+                event = stream.event(*message(data))
             except NotUnderstood as error:
                 raise SinkPipelineError(
                     Reason.INTERNAL_ERROR, f"{self.where}: {error}", "report it with the version of the server"

@@ -373,9 +373,9 @@ def keepalive(data: memoryview) -> tuple[int, bool] | None:
     return wal, bool(wants)
 
 
-def message(data: memoryview) -> bytes:
-    """The plugin's message in what was received."""
-    return bytes(data[_HEAD:])
+def message(data: memoryview) -> tuple[bytes, bytes]:
+    """The plugin's message in what was received, and the LSN of the record that it is of, as `lsn_bytes` has it."""
+    return bytes(data[_HEAD:]), bytes(data[1:9])
 
 
 def _one_line(error: psycopg.Error) -> str:

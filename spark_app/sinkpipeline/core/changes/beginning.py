@@ -227,6 +227,15 @@ def _check_history(known: Identity, at: Position, seen: Seen, where: str) -> Non
         )
 
 
+def not_the_same(where: str, at: Position, fact: str) -> SinkPipelineError:
+    """The error for a transaction, in whose middle the progress stands, that is not what it was."""
+    return SinkPipelineError(
+        Reason.SOURCE_ROLLED_BACK,
+        f"{where} was read up to {at}, inside a transaction, and {fact}: it is not the database that was read",
+        f"find out which server this is (a disk that was put back?); {_ANEW}",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What the manifest says of the slot."""

@@ -23,7 +23,7 @@ from sinkpipeline.core.changes.binlog_compressed import uncompressed
 from sinkpipeline.core.changes.binlog_decimal import Read, decimal_reader
 from sinkpipeline.core.changes.binlog_json import json_reader
 from sinkpipeline.core.changes.pgoutput import NotUnderstood
-from sinkpipeline.core.changes.values import Spelling
+from sinkpipeline.core.changes.spelling import Spelling
 
 BINARY: Final = 63
 """The collation of bytes."""

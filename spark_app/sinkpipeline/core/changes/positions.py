@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing_extensions import override
 
 _LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_RECORD = re.compile(_LSN.pattern + r"\+[1-9][0-9]{0,9}")
 _IN_LOG = re.compile(r"([^\x00-\x1f]{1,200})\.([0-9]{6,10})(?:\+([1-9][0-9]{0,9}))?:([0-9]{1,10})")
 _BITS = 32
 _MOST = (1 << _BITS) - 1
@@ -36,6 +37,16 @@ def parse_lsn(text: str) -> int:
     return int(found[1], 16) << 32 | int(found[2], 16)
 
 
+def lsn_bytes(lsn: int) -> bytes:
+    """As PostgreSQL sends it."""
+    return lsn.to_bytes(8, "big")
+
+
+def record_text(lsn: bytes, nth: int) -> str:
+    """As `LogPosition.note` has it."""
+    return f"{lsn_text(int.from_bytes(lsn, 'big'))}+{nth}"
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class LogPosition:
     """Of PostgreSQL: the LSN of a transaction's commit record, and the index of a change in its transaction.
@@ -47,6 +58,12 @@ class LogPosition:
 
     lsn: int
     index: int = 0
+    note: str = field(default="", compare=False)
+    """Inside a transaction, which WAL record the last change before this came of: `LSN+n`, its nth change; or empty.
+
+    An index counts what a server has sent, and another session of its may send other changes of the same transaction
+    where a publication was altered beside it. Records are the same to all of them, and come in their order.
+    """
 
     def __post_init__(self) -> None:
         if self.lsn < 0 or self.index < 0:
@@ -66,22 +83,23 @@ class LogPosition:
         return lsn_text(self.lsn)
 
     @property
-    def note(self) -> str:
-        """Nothing is noted with it."""
-        return ""
-
-    @property
     def inside(self) -> int:
-        """Nobody asks: an index is the same on each server."""
+        """Nobody asks: records are the same on each server."""
         return 0
 
+    @property
+    def record(self) -> tuple[bytes, int] | None:
+        """What `note` says: the LSN, in eight bytes that are ordered as numbers are, and which change of the record."""
+        lsn, plus, nth = self.note.partition("+")
+        return (lsn_bytes(parse_lsn(lsn)), int(nth)) if plus else None
+
     def moved(self, commit: int, index: int = 0, note: str = "", inside: int = 0) -> LogPosition:  # noqa: ARG002
-        """Another one of the same source; `note` and `inside` are of other kinds."""
-        return LogPosition(commit, index)
+        """Another one of the same source; `inside` is of other kinds."""
+        return LogPosition(commit, index, note if index else "")
 
     def to_record(self) -> list[str | int]:
         """As progress records have it."""
-        return [self.place, self.index]
+        return [self.place, self.index, *([self.note] if self.note else [])]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -262,6 +280,6 @@ def from_record(value: object) -> Position:
     if not (isinstance(place, str) and isinstance(note, str) and all(type(each) is int for each in (index, inside))):
         raise ValueError(f"{value!r} is no position")
     found = parse_place(place)
-    if more and isinstance(found, LogPosition):
+    if isinstance(found, LogPosition) and (inside or (note and not _RECORD.fullmatch(note))):
         raise ValueError(f"{value!r} is no position")
     return found.moved(found.commit, index, note, inside)

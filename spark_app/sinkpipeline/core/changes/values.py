@@ -10,10 +10,7 @@ in `after`: its value is large, was not touched, and is not in the database's lo
 
 from __future__ import annotations
 
-import base64
-import enum
 import json
-import math
 from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Final, NamedTuple
@@ -31,22 +28,12 @@ from sinkpipeline.core.changes.pgoutput import (
     Values,
 )
 from sinkpipeline.core.changes.positions import Position, from_record, lsn_text
+from sinkpipeline.core.changes.spelling import spelling
 from sinkpipeline.core.records import Headers
 
 POSITION_HEADER: Final = "sinkpipeline.source.position"
 
-_EXACT_DIGITS = 15
-_MOST_EXACT = 2**53
 _TEXT = encode_basestring
-
-
-class Spelling(enum.IntEnum):
-    """Types of columns that are none of PostgreSQL's, by how JSON has their texts; beside those, which are oids."""
-
-    NUMBER = -1
-    LARGE = -2
-    """A whole number that may be beyond 2^53."""
-    TEXT = -3
 
 
 Key = Callable[[Relation], tuple[str, ...]]
@@ -79,7 +66,9 @@ class Change(NamedTuple):
     committed_at: int
     """Unix milliseconds, by the server's clock."""
     partial: Partial | None = None
-    """The row behind it, where it has a large value that was not touched, which the value is without."""
+    """The row behind it, where it has a large value that was not touched: the value is without."""
+    record: tuple[bytes, int] | None = None
+    """As `LogPosition.record`, of a source that has it."""
 
     @property
     def at(self) -> Position:
@@ -88,45 +77,6 @@ class Change(NamedTuple):
     @property
     def headers(self) -> Headers:
         return [(POSITION_HEADER, self.place.encode())]
-
-
-def _boolean(text: str) -> str:
-    return "true" if text == "t" else "false"
-
-
-def _float(text: str) -> str:
-    return text if math.isfinite(float(text)) else _TEXT(text)
-
-
-def _bytes(text: str) -> str:
-    if not text.startswith("\\x"):
-        raise NotUnderstood("a bytea that is not in hexadecimal digits")
-    return f'"{base64.b64encode(bytes.fromhex(text[2:])).decode()}"'
-
-
-def _large(text: str) -> str:
-    return text if len(text) <= _EXACT_DIGITS or abs(int(text)) <= _MOST_EXACT else f'"{text}"'
-
-
-def _number(text: str) -> str:
-    return text
-
-
-def _spelling(kind: int, *, large_as_text: bool) -> Callable[[str], str]:
-    """How a value of a type is written: as a text, where JSON has nothing that is exactly the same."""
-    match kind:
-        case 21 | 23 | 26 | Spelling.NUMBER:
-            return _number
-        case 20 | Spelling.LARGE:
-            return _large if large_as_text else _number
-        case 16:
-            return _boolean
-        case 700 | 701:
-            return _float
-        case 17:
-            return _bytes
-        case _:
-            return _TEXT
 
 
 class _Field(NamedTuple):
@@ -148,7 +98,8 @@ class _Table:
         self._all = list(range(len(relation.columns)))
         self._identity = [at for at, each in enumerate(relation.columns) if each.is_key]
         places = {each.name: at for at, each in enumerate(relation.columns)}
-        self._key = [places[name] for name in key if name in places]
+        # A part of a key is no key: it names other rows too.
+        self._key = [places[name] for name in key] if places.keys() >= set(key) else []
         self._head = f'{{"table":{self.label},"key":'
         self.no_key = f"{self._head}null}}".encode()
 
@@ -188,7 +139,7 @@ class _Table:
 
 
 def _field(column: Column, *, large_as_text: bool) -> _Field:
-    return _Field(column.name, f"{_TEXT(column.name)}:", _spelling(column.type, large_as_text=large_as_text))
+    return _Field(column.name, f"{_TEXT(column.name)}:", spelling(column.type, large_as_text=large_as_text))
 
 
 class Writer:
@@ -206,6 +157,8 @@ class Writer:
         self._large_as_text = large_as_text
         self._place_text = place_text
         self._tables: dict[int, _Table] = {}
+        self.record: tuple[bytes, int] | None = None
+        """Of the message that comes next, as changes have it."""
         self._commit: int | None = None
         self._committed_at = 0
         self._index = 0
@@ -340,7 +293,8 @@ class Writer:
             f'{{"op":"{op}","table":{table.label},"pos":{place},{self._tail}'
             f'"before":{before},"after":{row},"unchanged":{unchanged}}}'
         )
-        return Change(commit, index, place, op, table.name, key, value.encode(), self._committed_at, partial)
+        at, data = self._committed_at, value.encode()
+        return Change(commit, index, place, op, table.name, key, data, at, partial, self.record)
 
     def _begun(self) -> int:
         if self._commit is None:

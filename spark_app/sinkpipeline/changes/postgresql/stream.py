@@ -1,0 +1,98 @@
+"""What a slot sends, for who has a part of it: each change of a transaction by the WAL record that it is of.
+
+A server sends the same records in the same order to each of its sessions. How many changes of a transaction come before
+one need not be the same: a session that has met a table under a later catalog sends changes of an older transaction
+that another one leaves out (pgoutput keeps what it has found of a table until something says otherwise). So the place
+inside a transaction is a record, and its index only a name.
+"""
+
+from __future__ import annotations
+
+from sinkpipeline.changes.ports import Begun, Ended, Event
+from sinkpipeline.core.changes.beginning import not_the_same
+from sinkpipeline.core.changes.pgoutput import Begin, Commit, Delete, Insert, Relation, Truncate, Update, parse
+from sinkpipeline.core.changes.positions import LogPosition, Position
+from sinkpipeline.core.changes.values import Change, Writer
+from sinkpipeline.core.errors import SinkPipelineError
+
+BEGUN = Begun()
+
+
+class Stream:
+    """From messages to what they mean for who has everything before `start`."""
+
+    def __init__(self, writer: Writer, start: Position, where: str) -> None:
+        self.skipped = 0
+        self._writer = writer
+        self._where = where
+        self._from = start
+        self._start = (start.commit, start.index)
+        self._is_new = False
+        self._is_met = start.index == 0
+        """Whether the transaction has come in whose middle it begins."""
+        self._after = start.record if isinstance(start, LogPosition) and start.index else None
+        """The last record of it that is in the topic, and how many of its changes are."""
+        self._lsn, self._nth = b"", 0
+
+    def event(self, data: bytes, lsn: bytes) -> Event:
+        said, writer = parse(data), self._writer
+        match said:
+            case None:
+                return []
+            case Relation():
+                writer.relation(said)
+                return []
+            case Begin():
+                writer.begin(said)
+                self._begin(said.lsn)
+                return BEGUN
+            case Commit():
+                if not self._is_new and self._after is None and writer.place[0] == self._start[0]:
+                    self._check_whole()
+                writer.end()
+                return Ended(said.end)
+            case _:
+                if lsn != self._lsn:
+                    self._lsn, self._nth = lsn, 0
+                self._nth += 1
+                writer.record = (lsn, self._nth)
+                return self._changes(said)
+
+    def _begin(self, lsn: int) -> None:
+        self._is_new = (lsn, 0) >= self._start
+        self._lsn = b""
+        self._is_met = self._is_met or lsn == self._start[0]
+        if not self._is_met and lsn > self._start[0]:
+            raise self._is_another("sends the one behind it, and not this one")
+
+    def _check_whole(self) -> None:
+        """Of a progress without a record."""
+        if self._writer.place < self._start:
+            raise self._is_another(f"has {self._writer.place[1]} changes of it")
+
+    def _is_another(self, fact: str) -> SinkPipelineError:
+        return not_the_same(self._where, self._from, fact)
+
+    def _changes(self, said: Insert | Update | Delete | Truncate) -> list[Change]:
+        writer = self._writer
+        if self._is_new:
+            return writer.changes(said)
+        if self._after is not None and writer.place[0] == self._start[0]:
+            if writer.record is not None and writer.record <= self._after:
+                self.skipped += len(said.relations) if isinstance(said, Truncate) else 1
+                return []
+            # What was sent before need not have had as many changes.
+            writer.pass_to(self._start[1])
+            self._is_new = True
+            return writer.changes(said)
+        if not isinstance(said, Truncate):
+            if writer.place >= self._start:
+                return writer.changes(said)
+            writer.skip(said)
+            self.skipped += 1
+            return []
+        # Of tables that were emptied together, some may be in the topic.
+        changes = writer.changes(said)
+        rest = [each for each in changes if (each.commit, each.nth) >= self._start]
+        self.skipped += len(changes) - len(rest)
+        return rest

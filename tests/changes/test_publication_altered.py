@@ -1,0 +1,63 @@
+"""A publication that is altered beside a transaction: what a session sends of it depends on what it has met before."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinkpipeline.core.cuts import CutPolicy
+from support.changes.lab import Lab
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.kafka
+
+ROWS = 100
+CUTS = CutPolicy(rows=ROWS + ROWS // 2, bytes=1 << 20, seconds=0.2)
+
+
+@pytest.fixture
+def published(lab: Lab) -> Lab:
+    """One of two tables, and a first start behind it."""
+    lab.sql(
+        "CREATE TABLE orders (id int PRIMARY KEY)",
+        "CREATE TABLE others (id int PRIMARY KEY)",
+        f"CREATE PUBLICATION {lab.name} FOR TABLE orders",
+    )
+    lab.live()
+    return lab
+
+
+def insert(table: str, first: int, count: int) -> bytes:
+    return f"INSERT INTO {table} SELECT generate_series({first}, {first + count - 1})".encode()
+
+
+def delivered(lab: Lab, table: str) -> list[int]:
+    return sorted(
+        each.record.document["after"]["id"]
+        for each in lab.found()
+        if each.record.document["table"] == f"public.{table}"
+    )
+
+
+def test_a_table_that_is_added_beside_a_transaction_which_is_cut(
+    published: Lab,
+) -> None:
+    """The running session sends the first rows of `others`, as it has met that table since; the next one does not."""
+    lab = published
+    stage = lab.start(cuts=CUTS)
+    stage.wait_for("state")
+    with lab.connected(autocommit=False) as late:
+        late.execute(insert("others", 0, ROWS))
+        lab.sql(f"ALTER PUBLICATION {lab.name} ADD TABLE others")
+        lab.sql(insert("others", 1_000, 1).decode())
+        lab.caught_up()
+        wait_until(lambda: lab.slot_lsn() >= lab.progress()[0], "the slot follows")
+        (stage.directory / "after-commit").touch()
+        late.execute(insert("orders", 0, ROWS))
+        late.commit()
+    stage.wait_at("after-commit")
+    stage.kill()
+    assert lab.progress()[1] == CUTS.rows, "inside the transaction, behind rows that the next session leaves out"
+    assert lab.position().note
+    lab.live()
+    assert delivered(lab, "orders") == [*range(ROWS)]
+    assert delivered(lab, "others") == [*range(ROWS), 1_000]
