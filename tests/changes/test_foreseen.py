@@ -69,7 +69,11 @@ def test_what_a_snapshot_would_do(lab: Lab) -> None:
     there = Database(servers=lab.server.address, database=lab.name, user=f"{lab.name}_cdc")
     of_role = looked(lab, "public.orders", connection=there, snapshot=True)
     [statement] = typed(of_role)
-    assert statement == f'GRANT SELECT ON public.orders TO "{lab.name}_cdc"'
+    role = f'"{lab.name}_cdc"'
+    assert statement == f"GRANT USAGE ON SCHEMA public TO {role}; GRANT SELECT ON public.orders TO {role}"
+    # The table has to be locked, for which a right on a column is too little.
+    lab.sql(f"GRANT SELECT (id) ON orders TO {role}", "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+    assert typed(looked(lab, "public.orders", connection=there, snapshot=True)) == [statement]
     lab.sql(statement)
     assert looked(lab, "public.orders", connection=there, snapshot=True).errors == []
     [told] = looked(lab, "public.orders", snapshot=True).told
@@ -83,7 +87,7 @@ def test_what_a_snapshot_would_do(lab: Lab) -> None:
     lab.live(database={"snapshot": True})
     [told] = looked(lab, "public.orders", snapshot=True).told
     assert told.startswith("resumes at ")
-    lab.sql(f"REVOKE ALL ON orders FROM {lab.name}_cdc", f"DROP ROLE {lab.name}_cdc")
+    lab.sql(f"REVOKE ALL ON orders FROM {lab.name}_cdc", f"DROP OWNED BY {lab.name}_cdc; DROP ROLE {lab.name}_cdc")
 
 
 def test_each_table_that_tells_no_rows_is_named_with_what_helps(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -103,6 +104,43 @@ def test_a_key_with_a_generated_column_is_published(lab: Lab, is_there: bool) ->
             ],
         )
     )
+
+
+def test_partitions_that_tell_their_rows_by_other_columns_than_their_table(lab: Lab) -> None:
+    """USING INDEX is of the partitioned table alone, and each new partition begins with its primary key."""
+    lab.sql(
+        "CREATE TABLE parted (id int, part int, ref int NOT NULL, PRIMARY KEY (id, part), UNIQUE (ref, part))"
+        " PARTITION BY LIST (part)",
+        "CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1)",
+        "ALTER TABLE parted REPLICA IDENTITY USING INDEX parted_ref_part_key",
+    )
+    refused = lab.refusal()
+    assert "partition public.parted_1" in refused.message
+    assert "by column ref" in refused.message
+    [foreseen] = foresee(lab.settings()).errors
+    assert foreseen.message == refused.message
+    lab.sql(refused.remedy.removeprefix("run ").partition(",")[0])
+    lab.live()
+    for each in ("INSERT INTO parted VALUES (1, 1, 7)", "UPDATE parted SET ref = 8", "DELETE FROM parted"):
+        lab.sql(each)
+    lab.live()
+    keys = [(each.told.op, json.loads(each.record.key or b"")["key"]) for each in lab.found()]
+    assert keys == [
+        ("c", {"part": 1, "ref": 7}),
+        ("d", {"part": 1, "ref": 7}),
+        ("c", {"part": 1, "ref": 8}),
+        ("d", {"part": 1, "ref": 8}),
+    ]
+
+
+def test_a_publication_that_sends_no_deletions_is_told(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    lab.sql(ORDERS, f"CREATE PUBLICATION {lab.name} FOR TABLE orders WITH (publish = 'insert, update')")
+    told = f"publication {lab.name} does not send delete and truncate"
+    assert told in foresee(lab.settings()).told[0]
+    lab.live()
+    assert told in caplog.text
+    lab.sql(statement(foresee(lab.settings()).told[0]))
+    assert told not in " ".join(foresee(lab.settings()).told)
 
 
 def test_partitions_that_do_not_send_what_their_table_says(lab: Lab) -> None:

@@ -330,7 +330,9 @@ def test_what_a_start_refuses(prepared: Lab) -> None:
     of_role = {**SNAPSHOT, "connection": replace(connection, user=role)}
     told = prepared.refusal(database=of_role)
     assert told.reason is Reason.SOURCE_UNSUITABLE
-    assert told.remedy == f'run GRANT SELECT ON "public"."orders" TO "{role}"'
+    assert told.remedy == (
+        f'run GRANT USAGE ON SCHEMA "public" TO "{role}"; GRANT SELECT ON "public"."orders" TO "{role}"'
+    )
     prepared.sql(told.remedy.removeprefix("run "), "ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
     # Rows that a policy hides are not left out in silence.
     told = prepared.refusal(database=of_role)
@@ -340,4 +342,4 @@ def test_what_a_start_refuses(prepared: Lab) -> None:
     prepared.check_copy("public.orders")
     prepared.sql(f"REVOKE ALL ON orders FROM {role}", f"REVOKE ALL ON DATABASE {prepared.name} FROM {role}")
     prepared.released()
-    prepared.sql(f"DROP ROLE {role}")
+    prepared.sql(f"DROP OWNED BY {role}", f"DROP ROLE {role}")

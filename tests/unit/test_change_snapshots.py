@@ -211,4 +211,7 @@ def test_what_a_role_may_not_read() -> None:
     check_readable({"a": ()}, "cdc", WHERE)
     with pytest.raises(SinkPipelineError) as caught:
         check_readable({"a": (), "public.b": ("x", "y")}, "cdc", WHERE)
-    assert caught.value.remedy == 'run GRANT SELECT ON public.b TO "cdc"'
+    assert caught.value.remedy == 'run GRANT USAGE ON SCHEMA public TO "cdc"; GRANT SELECT ON public.b TO "cdc"'
+    with pytest.raises(SinkPipelineError) as caught:
+        check_readable({'"a.b"".c".d': ("x",)}, "cdc", WHERE)
+    assert 'ON SCHEMA "a.b"".c" TO' in caught.value.remedy

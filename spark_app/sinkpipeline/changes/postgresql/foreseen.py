@@ -22,7 +22,13 @@ from sinkpipeline.core.changes.beginning import (
     slot_in_the_way,
 )
 from sinkpipeline.core.changes.incremental import Listed, asked_since, no_key, reads
-from sinkpipeline.core.changes.suitable import Facts, check_readable, check_suitable, check_tables
+from sinkpipeline.core.changes.suitable import (
+    Facts,
+    check_readable,
+    check_suitable,
+    check_tables,
+    unpublished_told,
+)
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import Progress
 
@@ -34,7 +40,8 @@ _MISSING = (
 _UNREADABLE = (
     "SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid"
     " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE format('%%I.%%I', n.nspname, c.relname) = %s"
-    " AND a.attnum > 0 AND NOT a.attisdropped AND NOT has_column_privilege(c.oid, a.attnum, 'SELECT')"
+    " AND a.attnum > 0 AND NOT a.attisdropped"
+    " AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'))"
 )
 _SLOTS = "SELECT count(*), current_setting('max_replication_slots')::int FROM pg_replication_slots"
 
@@ -51,6 +58,8 @@ def foresee(settings: StageSettings) -> Foreseen:
         try:
             facts = look.facts(wire, wanted.publication.name)
             found.errors += _of_the_server(facts, where, failover=wanted.slot.failover)
+            if facts.unpublished:
+                found.told.append(unpublished_told(wanted.publication.name, facts.unpublished))
             is_first = progress is not None and not progress.exists
             found.errors += _of_tables(wire, settings, facts, where, is_first=is_first)
         except SqlFault as fault:

@@ -46,8 +46,8 @@ _NAMED_TABLES = (
 _TABLES = (
     "WITH found AS ({found}),"
     # The log has an old row as the partition says, and the stream tells it as the partitioned table does.
-    " wanted AS (SELECT sent, oid, NULL::bool AS is_of_full FROM found UNION ALL"
-    " SELECT sent, l.relid, is_full FROM found, pg_partition_tree(oid) AS l WHERE relkind = 'p' AND l.isleaf)"
+    " wanted AS (SELECT sent, oid, NULL::bool AS is_of_full, NULL::oid AS root FROM found UNION ALL"
+    " SELECT sent, l.relid, is_full, oid FROM found, pg_partition_tree(oid) AS l WHERE relkind = 'p' AND l.isleaf)"
     " SELECT format('%%I.%%I', n.nspname, c.relname),"
     # An index that was dropped is no identity any more, and a key that may be deferred is none.
     " CASE WHEN c.relreplident IN ('i', 'd') AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid"
@@ -59,9 +59,19 @@ _TABLES = (
     " AND current_setting('server_version_num')::int >= 180000 ORDER BY a.attnum),"
     " ARRAY(SELECT a.attname::text FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid"
     " AND a.attnum = ANY (i.indkey::int2[]) WHERE i.indrelid = c.oid"
-    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END), is_of_full"
+    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END), is_of_full,"
+    " ARRAY(SELECT a.attname::text FROM pg_class AS r JOIN pg_index AS i ON i.indrelid = r.oid JOIN pg_attribute AS a"
+    " ON a.attrelid = r.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE r.oid = root"
+    " AND CASE r.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END"
+    " AND c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS b ON b.attrelid = c.oid"
+    " AND b.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = c.oid AND b.attname = a.attname"
+    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END) ORDER BY a.attnum)"
     " FROM wanted JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace"
     " WHERE c.relkind <> 'f' ORDER BY 1"
+)
+_UNPUBLISHED = (
+    "SELECT name FROM pg_publication AS p, unnest(ARRAY['insert', 'update', 'delete', 'truncate'],"
+    " ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate]) AS t (name, is_sent) WHERE pubname = %s AND NOT is_sent"
 )
 _PUBLISHED = (
     "SELECT t.schemaname || '.' || t.tablename, coalesce((SELECT 'table ' || r.oid"
@@ -73,7 +83,10 @@ _PUBLISHED = (
 )
 _SCHEMAS = (
     ", (SELECT 'schema ' || s.oid FROM pg_publication_namespace AS s JOIN pg_publication AS p ON p.oid = s.pnpubid"
-    " WHERE p.pubname = t.pubname AND s.pnnspid = n.oid)"
+    # A partition may be in another schema than its table.
+    " WHERE p.pubname = t.pubname AND (s.pnnspid = n.oid OR s.pnnspid IN (SELECT a.relnamespace"
+    " FROM pg_partition_ancestors(c.oid) AS u JOIN pg_class AS a ON a.oid = u.relid))"
+    " ORDER BY s.pnnspid = n.oid DESC LIMIT 1)"
 )
 _VERSION_OF_SCHEMAS = 150000
 _KEY = (
@@ -99,6 +112,7 @@ def facts(wire: Wire, publication: str) -> Facts:
         may_replicate=may_replicate,
         in_recovery=in_recovery,
         tables=tables(wire, publication),
+        unpublished=tuple(each for (each,) in wire.rows(_UNPUBLISHED, (publication,))),
     )
 
 
@@ -114,7 +128,7 @@ def named(wire: Wire, names: Sequence[str]) -> tuple[Table, ...]:
 
 
 def _table(row: tuple[Any, ...]) -> Table:
-    name, identity, has_key, unsent, key, is_of_full = row
+    name, identity, has_key, unsent, key, is_of_full, untold = row
     return Table(
         name=name,
         identity=identity,
@@ -123,6 +137,7 @@ def _table(row: tuple[Any, ...]) -> Table:
         unsent_of_key=tuple(each for each in unsent if each in key),
         is_partition=is_of_full is not None,
         is_of_full=bool(is_of_full),
+        untold=tuple(untold),
     )
 
 

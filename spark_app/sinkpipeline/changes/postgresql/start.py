@@ -35,6 +35,7 @@ from sinkpipeline.core.changes.beginning import (
 from sinkpipeline.core.changes.dropping import PUBLICATION, SLOT, made_of, with_made
 from sinkpipeline.core.changes.incremental import IncrementalMark, Listed, added_again, asked_since
 from sinkpipeline.core.changes.positions import LogPosition
+from sinkpipeline.core.changes.suitable import unpublished_told
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.progress import Meta, PartitionProgress, corrupt
 from sinkpipeline.sinks.failpoints import failpoint
@@ -67,6 +68,8 @@ def begin(settings: StageSettings, claim: Claim, claimed: Claimed, reader: Reade
     """
     facts = reader.facts()
     seen = reader.seen()
+    if facts.unpublished:
+        _LOG.warning("%s: %s", reader.where, unpublished_told(settings.postgresql.publication.name, facts.unpublished))
     partition, progress = settings.postgresql.partition, claimed.progress
     if progress.exists and progress.meta is not None:
         state, known, slot = progress.partitions[partition], _known(progress.meta), None

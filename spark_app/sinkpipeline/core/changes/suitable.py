@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ class Table:
     """Whether it stands here for the partitioned table, which the publication names."""
     is_of_full: bool = False
     """Likewise, of one whose replica identity is full."""
+    untold: tuple[str, ...] = ()
+    """Likewise, columns by which the partitioned table tells its rows apart, and this one does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,8 @@ class Facts:
     in_recovery: bool
     tables: tuple[Table, ...] = ()
     """Of the publication, where it sends updates or deletes."""
+    unpublished: tuple[str, ...] = ()
+    """What a publication that is there does not send, as its `publish` has it, such as delete."""
 
 
 def check_suitable(facts: Facts, where: str, *, failover: bool = False) -> None:
@@ -76,6 +81,15 @@ def check_suitable(facts: Facts, where: str, *, failover: bool = False) -> None:
         )
 
 
+def unpublished_told(publication: str, unpublished: Sequence[str]) -> str:
+    """What a person should know of such a publication."""
+    which = " and ".join(unpublished)
+    return (
+        f"publication {publication} does not send {which}: whoever follows the topic never learns of it; to change "
+        f"that, run ALTER PUBLICATION \"{publication}\" SET (publish = 'insert, update, delete, truncate')"
+    )
+
+
 def check_tables(tables: Iterable[Table], where: str, publishing: str, *, require_full: bool = False) -> None:
     """That the rows which a change is of are told.
 
@@ -97,6 +111,12 @@ def check_tables(tables: Iterable[Table], where: str, publishing: str, *, requir
                 f"partition {table.name} of {where} does not send its old rows whole, and its partitioned table says "
                 "that they are whole",
                 f"run ALTER TABLE {table.name} REPLICA IDENTITY FULL",
+            )
+        if table.untold:
+            raise _unsuitable(
+                f"partition {table.name} of {where} does not tell its old rows by column {table.untold[0]}, and its "
+                "partitioned table does: the keys of updates and deletions would be wrong",
+                f"run ALTER TABLE {table.name} REPLICA IDENTITY FULL, or USING INDEX with an index of the same columns",
             )
         if require_full and table.identity != "f":
             raise _unsuitable(
@@ -135,16 +155,24 @@ def _check_generated(table: Table, where: str, publishing: str) -> None:
 def check_readable(unreadable: Mapping[str, Sequence[str]], role: str, where: str) -> None:
     """That a snapshot may read the tables: `unreadable` are the columns of each that the role may not read.
 
+    To read only some columns does not suffice: tables are locked, which asks for a right on all of them.
+
     Raises:
         SinkPipelineError: SourceUnsuitable.
     """
     for table, columns in unreadable.items():
         if columns:
             raise _unsuitable(
-                f"role {role} of {where} may not read column {columns[0]} of table {table}, and startingPosition is "
+                f"role {role} of {where} may not read table {table} (column {columns[0]}), and startingPosition is "
                 "Snapshot",
-                f'run GRANT SELECT ON {table} TO "{role}"',
+                f'run GRANT USAGE ON SCHEMA {_schema(table)} TO "{role}"; GRANT SELECT ON {table} TO "{role}"',
             )
+
+
+def _schema(table: str) -> str:
+    """Of a name as SQL spells it."""
+    found = re.match(r'"(?:[^"]|"")*"|[^."]+', table)
+    return table if found is None else found[0]
 
 
 def _unsuitable(fact: str, remedy: str) -> SinkPipelineError:
