@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -14,8 +15,20 @@ from waitress.server import TcpWSGIServer, create_server
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - of a pod
 _POLL_S = 0.5
 _END_S = 10.0
+
+
+def _listener(host: str, port: int, backlog: int | None) -> socket.socket:
+    """In a pod of a cluster that has only IPv6, or prefers it, nobody asks at an address of the other family."""
+    if host in _ANY and socket.has_dualstack_ipv6():
+        # Where a machine has no IPv6 at all, that says nothing yet.
+        with contextlib.suppress(OSError):
+            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+        host = _ANY[0]
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server(address[:2], family=family, backlog=backlog)
 
 
 class Serving:
@@ -23,7 +36,7 @@ class Serving:
 
     Args:
         application: WSGI.
-        host: a name or an address.
+        host: a name or an address; 0.0.0.0 and :: are all addresses of the machine, of both families.
         port: 0 for any that is free.
         name: of the thread.
         channel: what a connection is.
@@ -45,8 +58,7 @@ class Serving:
     ) -> None:
         logging.getLogger("waitress").setLevel(logging.CRITICAL)
         self._sockets: dict[int, Any] = {}
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=settings.get("backlog"))
+        listener = _listener(host, port, settings.get("backlog"))
         # One socket of one family: waitress would open one for every address of a name.
         server = create_server(application, map=self._sockets, sockets=[listener], ident=None, **settings)
         if not isinstance(server, TcpWSGIServer):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sinkpipeline import serving as serving_module
 from sinkpipeline.serving import Serving
 from sinkpipeline_operator.report.metrics import Metrics
 from sinkpipeline_operator.report.web import Web
@@ -50,3 +51,43 @@ def test_the_operators_ends_like_a_drivers(raised: list[object]) -> None:
         pass
     assert not [each for each in threading.enumerate() if each.name == "web"]
     assert raised == []
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_all_addresses_are_those_of_both_families(host: str, family: socket.AddressFamily, address: str) -> None:
+    """A kubelet asks at the pod's first address, which is one of IPv6 in some clusters."""
+    if family is socket.AF_INET6 and not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    serving = Serving(nothing, host, 0, name="everywhere", threads=1)
+    try:
+        with socket.create_connection((address, serving.port), timeout=10) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert connection.recv(12).startswith(b"HTTP/1.")
+    finally:
+        serving.close()
+
+
+def test_a_machine_without_ipv6_is_served_at_the_addresses_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = socket.create_server
+
+    def without(address: tuple[str, int], **how: Any) -> socket.socket:
+        if how["family"] is socket.AF_INET6:
+            raise OSError("address family not supported")
+        return create(address, **how)
+
+    monkeypatch.setattr(serving_module.socket, "create_server", without)
+    serving = Serving(nothing, "0.0.0.0", 0, name="ipv4", threads=1)
+    try:
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=10):
+            pass
+    finally:
+        serving.close()
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
