@@ -116,6 +116,10 @@ class DriverNode:
         """SIGKILL, as the kernel's out-of-memory killer does: the container ends with 137 and that reason."""
         self._running(namespace, pod).kill(reason)
 
+    def lose(self, namespace: str, pod: str) -> None:
+        """As if the pod were on a node of its own, which has lost its power: nothing is said of it any more."""
+        self._running(namespace, pod).abandon()
+
     def log(self, namespace: str, pod: str) -> str:
         """What `kubectl logs` would print: of the last pod of that name."""
         return self._running(namespace, pod).log.read_text(errors="replace")

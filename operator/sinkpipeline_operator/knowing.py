@@ -12,12 +12,14 @@ from sinkpipeline_operator.child.remedies import KEEP_TOPICS
 from sinkpipeline_operator.child.waits import Shortage, Wait
 from sinkpipeline_operator.decide.decision import Decision, Standing, Step
 from sinkpipeline_operator.kube.client import ApiFailed, ApiRefused
+from sinkpipeline_operator.kube.times import milliseconds
 from sinkpipeline_operator.observe.hearing import Heard
 from sinkpipeline_operator.observe.kafka_view import Found
 from sinkpipeline_operator.observe.observer import Seen, spec_of
 from sinkpipeline_operator.report.known import Known
 from sinkpipeline_operator.report.status import UNRESPONSIVE
 
+_GOING = (POD_LOST, POD_TERMINATING, waits.POD_STUCK)
 TOLD_STEPS = (Step.START, Step.DELETE)
 """Steps whose refusal stands in the status."""
 
@@ -123,11 +125,22 @@ def _wait(seen: Seen, decision: Decision, refused: Refused | None, deadline_s: f
     child = seen.child
     if decision.step in TOLD_STEPS:
         return refused.wait if refused is not None and refused.step is decision.step else None
-    if decision.standing is Standing.STOPPING:
+    now_ms, namespace = seen.observation.now_ms, seen.ref.namespace
+    stuck = waits.of_end(seen.observation.pods, namespace, now_ms, deadline_s)
+    if stuck is not None or decision.standing is Standing.STOPPING:
+        return stuck
+    if child is None or child.foreign:
         return None
-    if child is None or child.foreign or child.state is not ChildState.SUBMITTING:
+    if child.state is ChildState.RUNNING and seen.pod is None:
+        return waits.of_lost_pod(_lost_since(seen), now_ms, deadline_s)
+    if child.state is not ChildState.SUBMITTING:
         return None
-    return waits.of_start(child, seen.pod, seen.ref.namespace, seen.observation.now_ms, deadline_s)
+    return waits.of_start(child, seen.pod, namespace, now_ms, deadline_s)
+
+
+def _lost_since(seen: Seen) -> int | None:
+    before = condition_of(seen.status, "SparkApplicationReady")
+    return milliseconds(before.get("lastTransitionTime")) if before.get("reason") == POD_LOST else None
 
 
 def _pod_going(seen: Seen) -> tuple[str, str] | None:
@@ -136,7 +149,7 @@ def _pod_going(seen: Seen) -> tuple[str, str] | None:
         return None
     before = condition_of(seen.status, "SparkApplicationReady")
     # Of a start the pod may be heard of after its SparkApplication.
-    if pod is None and (before.get("status") == "True" or before.get("reason") in (POD_LOST, POD_TERMINATING)):
+    if pod is None and (before.get("status") == "True" or before.get("reason") in _GOING):
         return POD_LOST, "the driver's pod is gone; Kubeflow's Spark operator has not said yet how it ended"
     if pod is not None and pod.deleting and not pod.has_ended:
         return POD_TERMINATING, f"the driver's pod {pod.name} is being deleted or evicted"

@@ -95,6 +95,21 @@ def test_each_thing_that_a_start_waits_for_is_told(lab: OperatorLab, name: str) 
     assert lab.status(name)["restarts"]["total"] == 0
 
 
+def test_a_pod_that_does_not_end_is_told_and_ended_as_it_is_printed(lab: OperatorLab, name: str) -> None:
+    """As of a node that is lost: nobody says that it has ended, and nothing goes on before."""
+    lab.apply(lab.pipeline(name))
+    lab.until_ready(name)
+    lab.drivers.lose((lab.namespace, name))
+    lab.kubectl("delete", "pod", f"{name}-driver", "--wait=false", "--grace-period=1")
+    lab.until_condition(name, "SparkApplicationReady", "False", "DriverPodStuck")
+    assert lab.condition(name, "Stalled")["reason"] == "DriverPodStuck"
+    lab.patch(name, {"suspend": True})
+    told = lab.until_condition(name, "Stalled", "True", "DriverPodStuck")
+    lab.type(command(told))
+    lab.until_status(name, lambda status: status["phase"] == "Suspended", "nothing keeps it")
+    assert lab.condition(name, "Stalled")["status"] == "False"
+
+
 def test_executors_that_can_not_start_are_told(lab: OperatorLab, name: str) -> None:
     lab.apply(lab.pipeline(name))
     lab.until_ready(name)

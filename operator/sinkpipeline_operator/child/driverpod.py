@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from sinkpipeline_operator.kube.times import milliseconds
 POD_LOST = "DriverPodLost"
 POD_TERMINATING = "DriverPodTerminating"
 _OUT_OF_MEMORY = "OOMKilled"
+_WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,63}")
 
 
 class ChildState(enum.Enum):
@@ -100,6 +102,11 @@ class DriverPod:
     """When its container began to run, Unix milliseconds."""
     wait: PodWait | None = None
     """Why its containers don't run yet."""
+    ends_ms: int | None = None
+    """By when it is to have ended, Unix milliseconds; None where nobody has asked for it."""
+    node: str = ""
+    told: tuple[str, str] | None = None
+    """Why a kubelet has ended it, or not begun with it, in its own words: such as Evicted, OutOfcpu."""
 
     @classmethod
     def read(cls, document: Mapping[str, Any], container: str) -> DriverPod:
@@ -123,6 +130,9 @@ class DriverPod:
             deleting="deletionTimestamp" in meta,
             started_ms=milliseconds((state.get("running") or {}).get("startedAt")),
             wait=wait_of(status),
+            ends_ms=milliseconds(meta.get("deletionTimestamp")),
+            node=(document.get("spec") or {}).get("nodeName") or "",
+            told=_told_by_kubelet(status),
         )
 
     @property
@@ -134,6 +144,14 @@ class DriverPod:
     def is_gone(self) -> bool:
         """Whether no process of it can still run."""
         return self.phase in ("Succeeded", "Failed")
+
+
+def _told_by_kubelet(status: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Of a pod: its container's own end says nothing of it, and is 0 where the driver came to its end meanwhile."""
+    reason = status.get("reason") or ""
+    if status.get("phase") != "Failed" or not _WORD.fullmatch(reason):
+        return None
+    return reason, " ".join((status.get("message") or "").split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +184,7 @@ def death_of(child: Child, pod: DriverPod | None) -> Death | None:
     if child.state is ChildState.SUBMISSION_FAILED:
         return _of_submission(child)
     mine = pod if pod is not None and pod.owned_by == child.uid else None
-    if mine is not None and mine.exit_code is not None:
+    if mine is not None and (mine.exit_code is not None or mine.told is not None):
         return _told(child, mine)
     if child.state is not ChildState.ENDED:
         return None
@@ -201,6 +219,8 @@ def _of_submission(child: Child) -> Death:
 
 def _told(child: Child, pod: DriverPod) -> Death:
     words = pod.last_words
+    if words is None and pod.told is not None:
+        return _of_kubelet(child, pod, pod.told)
     if words is not None:
         return Death(
             child=child.uid,
@@ -212,6 +232,17 @@ def _told(child: Child, pod: DriverPod) -> Death:
             source=words.source,
         )
     return _of_code(child, pod.exit_code, pod.termination_reason, pod.name)
+
+
+def _of_kubelet(child: Child, pod: DriverPod, told: tuple[str, str]) -> Death:
+    reason, message = told
+    return Death(
+        child=child.uid,
+        exit_code=pod.exit_code,
+        reason=reason,
+        message=f"pod {pod.name}: {message or reason}",
+        remedy=f"see what node {pod.node} lacks" if pod.node else "look at the events of the pod",
+    )
 
 
 def _of_code(child: Child, exit_code: int | None, termination_reason: str, pod: str) -> Death:

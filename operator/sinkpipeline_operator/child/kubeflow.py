@@ -28,6 +28,9 @@ _STATES = {
     "PENDING_RERUN": ChildState.SUBMITTING,
     "INVALIDATING": ChildState.SUBMITTING,
     "RESUMING": ChildState.SUBMITTING,
+    # By somebody else: ours asks for no suspension, and waits no longer than for any start.
+    "SUSPENDING": ChildState.SUBMITTING,
+    "SUSPENDED": ChildState.SUBMITTING,
     "RUNNING": ChildState.RUNNING,
     # On their way: what the driver's pod says is told by the pod.
     "SUCCEEDING": ChildState.RUNNING,

@@ -12,12 +12,13 @@ from typing import Any
 
 from sinkpipeline.core.status import NO_EXECUTORS, executors_of, instant, timestamp
 from sinkpipeline_operator.child import refusals
-from sinkpipeline_operator.child.driverpod import Child, DriverPod
+from sinkpipeline_operator.child.driverpod import POD_LOST, Child, DriverPod
 from sinkpipeline_operator.child.podwait import PodWait, wait_of
 from sinkpipeline_operator.kube.times import milliseconds
 
 NOT_SUBMITTED = "NotSubmitted"
 TOO_LONG = "StartDeadlineExceeded"
+POD_STUCK = "DriverPodStuck"
 _SUBMISSION_S = 120.0
 """For how long Kubeflow's operator may say nothing of a new SparkApplication: spark-submit takes 10 to 80 s there."""
 
@@ -100,6 +101,33 @@ def of_start(child: Child, pod: DriverPod | None, namespace: str, now_ms: int, d
         alarm=True,
         needs_person=True,
     )
+
+
+def of_end(pods: Iterable[DriverPod], namespace: str, now_ms: int, deadline_s: float) -> Wait | None:
+    """A pod that was to have ended long ago: its node is lost, and nobody says so for it."""
+    for pod in pods:
+        if pod.is_gone or pod.ends_ms is None or (now_ms - pod.ends_ms) / 1000 < deadline_s:
+            continue
+        where = f"node {pod.node} does not say that it has" if pod.node else "nobody says that it has"
+        message = (
+            f"pod {pod.name} was to end by {timestamp(pod.ends_ms)}, and {where}. Nothing goes on before: bring the "
+            "node back; or, once it is off for good, "
+            f"`kubectl -n {namespace} delete pod {pod.name} --force` (what that driver may still write is refused)"
+        )
+        return Wait(reason=POD_STUCK, message=message, alarm=True, needs_person=True)
+    return None
+
+
+def of_lost_pod(lost_since_ms: int | None, now_ms: int, deadline_s: float) -> Wait | None:
+    """A driver's pod is gone, and who has started it has not noticed for long."""
+    if lost_since_ms is None or (now_ms - lost_since_ms) / 1000 < deadline_s:
+        return None
+    message = (
+        "the driver's pod is gone, and Kubeflow's Spark operator has not said for more than "
+        f"{deadline_s:.0f} s how it ended (see that it runs, that it serves this namespace, and what it logs; the "
+        "driver is started as soon as it has)"
+    )
+    return Wait(reason=POD_LOST, message=message, alarm=True, needs_person=True)
 
 
 def of_executors(executors: Iterable[Executor], driver: str, now_ms: int, deadline_s: float) -> Shortage | None:

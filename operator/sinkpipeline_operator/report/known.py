@@ -50,7 +50,7 @@ class Known:
     pod_going: tuple[str, str] | None = None
     """Reason and message, where the pod of a driver that should run is on its way out; its end is not known yet."""
     wait: Wait | None = None
-    """What a start waits for, or a removal, or why a driver can't be stopped."""
+    """What a start waits for, or a removal, or why a driver can't be stopped, or does not end."""
     shortage: Shortage | None = None
     """Executors that can't start, beside a driver that runs."""
     last_words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -95,6 +95,8 @@ class Known:
         """What a start on its way waits for, or an executor beside a driver that runs, or the resource's removal."""
         match self.decision.standing:
             case Standing.STARTING | Standing.STOPPING:
+                return self.wait
+            case Standing.RUNNING if self.pod_going is not None:
                 return self.wait
             case Standing.RUNNING if self.shortage is not None:
                 return self.shortage.wait

@@ -133,7 +133,7 @@ def _spark_application(known: Known, spec: Condition) -> Condition:
         reason, message = (decision.why, _words(known, spec)) if wait is None else (wait.reason, wait.message)
         return Condition("False", reason, cut(message))
     if known.pod_going is not None:
-        reason, message = known.pod_going
+        reason, message = known.pod_going if wait is None else (wait.reason, wait.message)
         return Condition("False", reason, cut(message))
     # Of a driver that answers, executors that are not there are why nothing moves.
     explained = known.told is not None and known.shortage is not None and known.shortage.none_runs

@@ -120,6 +120,10 @@ class Drivers:
         """SIGKILL to the running driver."""
         self.operator.node.kill(pipeline[0], f"{pipeline[1]}-driver", reason)
 
+    def lose(self, pipeline: Key) -> None:
+        """The power of its driver's node."""
+        self.operator.node.lose(pipeline[0], f"{pipeline[1]}-driver")
+
     def complaints(self, namespace: str) -> list[str]:
         """What no driver of that namespace may ever have met: another one at the same time, a wrong configuration."""
         told = [each for each in self._complaints if each.startswith(f"{namespace}/")]

@@ -120,6 +120,9 @@ BY_THE_OPERATOR: Final[Mapping[str, Typed]] = {
     "kubectl -n x describe pod x": Typed(
         1, "tests/kube/test_operator_waiting.py::test_each_thing_that_a_start_waits_for_is_told"
     ),
+    "kubectl -n x delete pod x --force": Typed(
+        1, "tests/kube/test_operator_waiting.py::test_a_pod_that_does_not_end_is_told_and_ended_as_it_is_printed"
+    ),
     "kubectl -n x logs x": Typed(
         2, "tests/kube/test_operator_waiting.py::test_executors_that_do_not_come_are_told_without_a_pod_of_theirs"
     ),
