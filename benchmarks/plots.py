@@ -12,6 +12,7 @@ import json
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from record import STORE, Bar
 
 _WIDTH = 0.8
 """Of a group of bars; groups are one apart."""
+_LABEL = 16
+"""Characters in a line below a group."""
 
 
 def draw(bars: Sequence[Bar], foot: str, path: Path) -> None:
@@ -38,7 +41,7 @@ def draw(bars: Sequence[Bar], foot: str, path: Path) -> None:
         below = [middle[index] - min(each.values) for index, each in enumerate(own)]
         above = [max(each.values) - middle[index] for index, each in enumerate(own)]
         axes.bar(at, middle, width, yerr=[below, above], capsize=3, label=variant)
-    axes.set_xticks(range(len(groups)), groups, fontsize="small")
+    axes.set_xticks(range(len(groups)), [textwrap.fill(each, _LABEL) for each in groups], fontsize="small")
     axes.set_ylabel(bars[0].unit)
     axes.set_ylim(bottom=0)
     axes.set_title(bars[0].figure)
