@@ -74,7 +74,7 @@ def test_a_record_with_more_rows_than_a_batch_takes_is_refused_alone(sink: NatsS
         firsts = [0, *itertools.accumulate(rows.values())]
         return replace(batch(offsets, values), firsts=firsts)
 
-    error = refusal(sink.driver(step=12, make=exploded).drain, Reason.RECORD_REFUSED)
+    error = refusal(sink.driver(step=12, make=exploded).drain, Reason.RECORD_UNDECODABLE)
     assert "1000 rows don't fit into one batch" in error.message
     assert sink.delivered().keys() == {(0, 0), (0, 1)}
 
