@@ -12,7 +12,8 @@ from debezium.record import Recorder, recording
 from servers.local_process import HOST, cache_directory
 from sinkpipeline.core.changes.checkpoints import Checkpoint, binlog_from_debezium
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.progress_topic import progress_request
+from sinkpipeline.core.topics import TopicRequest
 from support.changes.binlog import BOTH, ORDERS, BinlogLab
 from support.changes.oracle import check, in_topic
 from support.waiting import wait_until

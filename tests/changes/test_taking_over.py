@@ -17,7 +17,8 @@ from sinkpipeline.core.changes.positions import LogPosition, lsn_text
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.progress_topic import progress_request
+from sinkpipeline.core.topics import TopicRequest
 from support.changes.lab import CUT_AT_ONE, Killed, Lab, Life
 from support.changes.oracle import check, in_topic
 from support.kafka.topics import delete_topic

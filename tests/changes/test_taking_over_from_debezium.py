@@ -16,7 +16,8 @@ from servers.postgresql import SUPERUSER
 from sinkpipeline.changes.settings import Slot
 from sinkpipeline.core.changes.checkpoints import Checkpoint, from_debezium
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.progress_topic import progress_request
+from sinkpipeline.core.topics import TopicRequest
 from support.changes.lab import Lab
 from support.changes.oracle import check, in_topic
 from support.waiting import wait_until

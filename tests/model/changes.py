@@ -22,7 +22,8 @@ from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.progress_topic import progress_request
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.postgresql.settings import Connection as Database
 

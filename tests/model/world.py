@@ -25,9 +25,10 @@ from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Mark, Owner
 from sinkpipeline.core.progress_records import decode_meta
+from sinkpipeline.core.progress_topic import progress_request
 from sinkpipeline.core.status import SinkReport, SinkState, render
 from sinkpipeline.core.targets import Targets
-from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
+from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KafkaPorts

@@ -8,8 +8,9 @@ from sinkpipeline.changes.settings import DatabaseSettings, Publication, Slot, S
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.progress_topic import progress_request
 from sinkpipeline.core.tls import Tls
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection, MskIam, Oauthbearer, Sasl, SaslLogIn
 from sinkpipeline.kafka.settings import DeadLetterSettings
 from sinkpipeline.postgresql.settings import Connection as Database

@@ -11,8 +11,9 @@ from typing import Literal
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.progress_topic import progress_request
 from sinkpipeline.core.tls import Tls
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import (
     Connection,
     MskIam,

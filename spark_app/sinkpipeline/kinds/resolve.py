@@ -19,8 +19,8 @@ from sinkpipeline.changes.settings import (
 from sinkpipeline.core import manifest
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
+from sinkpipeline.core.progress_topic import progress_request
 from sinkpipeline.core.rowplan import LACKING
-from sinkpipeline.core.topics import progress_request
 from sinkpipeline.kafka import resolve as kafka
 from sinkpipeline.kafka.connection import secret_file
 from sinkpipeline.kafka.letters import KafkaLetters

@@ -25,7 +25,8 @@ from servers.mysql import LocalMysql
 from sinkpipeline.changes.settings import BinlogConnection, BinlogSettings, StageSettings
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.progress import Owner
-from sinkpipeline.core.topics import TopicRequest, progress_request
+from sinkpipeline.core.progress_topic import progress_request
+from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.connection import Connection
 from support.changes.lab import StageLab
 from support.changes.oracle import check, folded

@@ -10,9 +10,10 @@ from sinkpipeline.core.batch import OffsetRange, Receipt
 from sinkpipeline.core.memory import memory_of
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Owner, Progress
+from sinkpipeline.core.progress_topic import progress_request
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.status import SinkReport, render
-from sinkpipeline.core.topics import Memory, TopicRequest, progress_request
+from sinkpipeline.core.topics import Memory, TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.connection import Connection
 from sinkpipeline.kafka.kind import KAFKA
