@@ -16,6 +16,7 @@ from servers.nats import LocalNats, LocalNatsCluster
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.sinks.contract import RowBatch
+from support.sink.cell_driver import Driver
 from support.sink.cell_sink import P0
 from support.sink.nats_sink import NatsSink, asked, of_offsets
 from support.waiting import wait_until
@@ -118,9 +119,18 @@ def test_a_stream_that_another_server_than_ours_has_lost_the_end_of() -> None:
         with pytest.raises(SinkPipelineError) as raised:
             driver.batch()
         assert raised.value.reason is Reason.PROGRESS_REGRESSED
-        sink.driver(step=ROWS).drain()
+        wait_until(lambda: started(sink), "the cluster answers all that a start asks", 60).drain()
         assert sink.delivered() == sink.once
         sink.close()
+
+
+def started(sink: NatsSink) -> Driver | None:
+    """None while the servers still elect who answers: a runner waits for that."""
+    try:
+        return sink.driver(step=ROWS)
+    except SinkPipelineError as error:
+        assert error.reason is Reason.SINK_UNREACHABLE
+        return None
 
 
 def exploded(partition: SourcePartition, offsets: range) -> RowBatch:
