@@ -49,7 +49,7 @@ from sinkpipeline.kafka.target import KafkaTarget
 from sinkpipeline.sinks import delivery, looks, reset, small_batches, starting
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.beside import Beside
-from sinkpipeline.sinks.contract import RowBatch
+from sinkpipeline.sinks.contract import Restart, RowBatch
 from sinkpipeline.sinks.delivery import SinkDelivery
 from sinkpipeline.sinks.exactly_once import ExactlyOnceWriter
 from sinkpipeline.sinks.partition_writer import PartitionWriter
@@ -694,15 +694,15 @@ def late_task_believes_its_plan() -> list[Patch]:
 
 @mutation("a small batch in doubt goes to tasks, whose kept producers believe the frontier", machine.SmallBatches)
 def kept_producers_are_believed_after_doubt() -> list[Patch]:
-    original = ControlProducer.deliver
+    original = SinkDelivery._deliver
 
-    def deliver(self: ControlProducer, *args: Any) -> None:
+    def deliver(self: SinkDelivery, *args: Any) -> bool:
         try:
-            original(self, *args)
-        except InDoubt as doubt:
-            raise SinkPipelineError(Reason.KAFKA_ERROR, str(doubt), "") from doubt
+            return original(self, *args)
+        except (Restart, SinkPipelineError):
+            return False
 
-    return [put(ControlProducer, "deliver", deliver)]
+    return [put(SinkDelivery, "_deliver", deliver)]
 
 
 @mutation("a small batch is written before its ranges are compared with the frontier", machine.SmallBatches)
