@@ -13,6 +13,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.letter_topics import decide_dead_letters
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress
+from sinkpipeline.core.progress_topic import progress_request
 from sinkpipeline.core.removal import why_kept
 from sinkpipeline.core.topics import (
     Beginning,
@@ -22,7 +23,6 @@ from sinkpipeline.core.topics import (
     check_progress_topic,
     decide,
     drift,
-    progress_request,
 )
 
 P0 = SourcePartition("raw", 0)
