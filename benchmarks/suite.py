@@ -13,7 +13,6 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -84,13 +83,13 @@ RUNS: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="suite", description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true", help="as few rows as can be; the figures say nothing")
     names = list(dict.fromkeys(name for run in RUNS for name in (run.benchmark, run.name)))
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--plots", type=Path, default=STORE, help="where they are drawn")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args()
     failed = []
     for run in RUNS:
         if not {run.benchmark, run.name} & set(asked.only):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import logging
 import socket
 import threading
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 _ANY = ("0.0.0.0", "::")  # noqa: S104 - of a pod
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+"""Of a machine whose kernel could, and may not."""
 _POLL_S = 0.5
 _END_S = 10.0
 
@@ -23,9 +25,11 @@ _END_S = 10.0
 def _listener(host: str, port: int, backlog: int | None) -> socket.socket:
     """In a pod of a cluster that has only IPv6, or prefers it, nobody asks at an address of the other family."""
     if host in _ANY and socket.has_dualstack_ipv6():
-        # Where a machine has no IPv6 at all, that says nothing yet.
-        with contextlib.suppress(OSError):
+        try:
             return socket.create_server(("::", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
         host = _ANY[0]
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return socket.create_server(address[:2], family=family, backlog=backlog)

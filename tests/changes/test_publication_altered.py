@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sinkpipeline.core.cuts import CutPolicy
+from sinkpipeline.core.errors import Reason
 from support.changes.lab import Lab
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
 
 ROWS = 100
-CUTS = CutPolicy(rows=ROWS + ROWS // 2, bytes=1 << 20, seconds=0.2)
 
 
 @pytest.fixture
@@ -38,12 +38,9 @@ def delivered(lab: Lab, table: str) -> list[int]:
     )
 
 
-def test_a_table_that_is_added_beside_a_transaction_which_is_cut(
-    published: Lab,
-) -> None:
-    """The running session sends the first rows of `others`, as it has met that table since; the next one does not."""
-    lab = published
-    stage = lab.start(cuts=CUTS)
+def cut(lab: Lab, rows: int) -> None:
+    """Kills a stage at the first commit inside a transaction, which changes `others`, and then `orders`."""
+    stage = lab.start(cuts=CutPolicy(rows=rows, bytes=1 << 20, seconds=0.2))
     stage.wait_for("state")
     with lab.connected(autocommit=False) as late:
         late.execute(insert("others", 0, ROWS))
@@ -56,8 +53,22 @@ def test_a_table_that_is_added_beside_a_transaction_which_is_cut(
         late.commit()
     stage.wait_at("after-commit")
     stage.kill()
-    assert lab.progress()[1] == CUTS.rows, "inside the transaction, behind rows that the next session leaves out"
+    assert lab.progress()[1] == rows, "inside the transaction, with rows that the next session leaves out"
     assert lab.position().note
-    lab.live()
-    assert delivered(lab, "orders") == [*range(ROWS)]
-    assert delivered(lab, "others") == [*range(ROWS), 1_000]
+
+
+def test_a_table_that_is_added_beside_a_transaction_which_is_cut(published: Lab) -> None:
+    """The running session sends the first rows of `others`, as it has met that table since; the next one does not."""
+    cut(published, ROWS + ROWS // 2)
+    published.live()
+    assert delivered(published, "orders") == [*range(ROWS)]
+    assert delivered(published, "others") == [*range(ROWS), 1_000]
+
+
+def test_what_no_session_sends_again_is_told(published: Lab) -> None:
+    """It is cut within the rows of the table that was added: the rest of them can't be read any more."""
+    cut(published, ROWS // 2)
+    error = published.refusal()
+    assert error.reason is Reason.SOURCE_ROLLED_BACK
+    assert "beside that transaction" in error.message
+    assert delivered(published, "orders") == []

@@ -639,28 +639,6 @@ class SmallBatches(BadRecords, Drivers, LateTasks, Attempts, Kills, Answers, Spa
         self.answer(("stream", "commit"), 1, fate)
 
 
-class CutInputs(Drivers, LateTasks, Attempts, Kills):
-    """What gives a task its rows fails: its input ends between two Arrow batches, and there is another attempt."""
-
-    @initialize(shape=shapes, records=several, exactly_once=st.sampled_from([True, True, False]))
-    def begin(self, shape: Shape, records: list[Kind], *, exactly_once: bool = True) -> None:
-        # So that an input may end within a record.
-        habits = replace(shape.habits, explodes=True)
-        super().begin(replace(shape, habits=habits, exactly_once=exactly_once), records)
-
-    @rule(batches=st.integers(1, 3), kind=st.sampled_from([Kind.KEPT, Kind.SEVERAL]), alone=st.booleans())
-    def cut_input(self, batches: int, kind: Kind, *, alone: bool) -> None:
-        self.world.produce(0, [kind] * 4)
-        task = self.hold(("task", "rows"), batches)
-        if task is None:
-            return
-        task.context.is_cut = True
-        self.make(Trouble.LOST, task)
-        if alone:
-            self.world.scheduler.go_alone(task)
-        self.release(task)
-
-
 class SeveralRows(Drivers, LateTasks, Attempts, Kills, Answers):
     """Records that give several rows, which Arrow batches, cuts and refusals could part."""
 
@@ -678,6 +656,22 @@ class SeveralRows(Drivers, LateTasks, Attempts, Kills, Answers):
         # What AtLeastOnce has sent of a record that is refused stays.
         stays = self.world.shape.exactly_once
         self.produce(partition, [each for each in records if stays or each is not Kind.SEVERAL_REFUSED])
+
+
+class CutInputs(SeveralRows):
+    """What gives a task its rows fails: its input ends between two Arrow batches, and there is another attempt."""
+
+    @rule(batches=st.integers(1, 3), kind=st.sampled_from([Kind.KEPT, Kind.SEVERAL]), alone=st.booleans())
+    def cut_input(self, batches: int, kind: Kind, *, alone: bool) -> None:
+        self.world.produce(0, [kind] * 4)
+        task = self.hold(("task", "rows"), batches)
+        if task is None:
+            return
+        task.context.is_cut = True
+        self.make(Trouble.LOST, task)
+        if alone:
+            self.world.scheduler.go_alone(task)
+        self.release(task)
 
 
 class _SeveralTopics(Calm):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Iterable
@@ -73,7 +74,7 @@ def test_a_machine_without_ipv6_is_served_at_the_addresses_that_it_has(monkeypat
 
     def without(address: tuple[str, int], **how: Any) -> socket.socket:
         if how["family"] is socket.AF_INET6:
-            raise OSError("address family not supported")
+            raise OSError(errno.EAFNOSUPPORT, "address family not supported")
         return create(address, **how)
 
     monkeypatch.setattr(serving_module.socket, "create_server", without)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -12,13 +11,12 @@ from typing import Any
 from sinkpipeline.core import documents
 from sinkpipeline.core.errors import ExitCode
 from sinkpipeline_operator.child import refusals
-from sinkpipeline_operator.child.podwait import PodWait, wait_of
+from sinkpipeline_operator.child.podwait import PodWait, is_word, wait_of
 from sinkpipeline_operator.kube.times import milliseconds
 
 POD_LOST = "DriverPodLost"
 POD_TERMINATING = "DriverPodTerminating"
 _OUT_OF_MEMORY = "OOMKilled"
-_WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,63}")
 
 
 class ChildState(enum.Enum):
@@ -149,7 +147,7 @@ class DriverPod:
 def _told_by_kubelet(status: Mapping[str, Any]) -> tuple[str, str] | None:
     """Of a pod: its container's own end says nothing of it, and is 0 where the driver came to its end meanwhile."""
     reason = status.get("reason") or ""
-    if status.get("phase") != "Failed" or not _WORD.fullmatch(reason):
+    if status.get("phase") != "Failed" or not is_word(reason):
         return None
     return reason, " ".join((status.get("message") or "").split())
 

@@ -50,4 +50,9 @@ def _of_container(container: Mapping[str, Any]) -> PodWait:
 
 def _word(reason: str) -> str:
     """A condition's reason is one word, and not every kubelet's is."""
-    return reason if reason.isascii() and reason.isalnum() and reason[0].isalpha() else "PodWaiting"
+    return reason if is_word(reason) else "PodWaiting"
+
+
+def is_word(reason: str) -> bool:
+    """Whether it can be a condition's reason."""
+    return reason.isascii() and reason.isalnum() and reason[0].isalpha()

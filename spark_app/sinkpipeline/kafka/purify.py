@@ -135,16 +135,15 @@ def _purify(sink: SinkSettings, before: list[Use], unreached: dict[Connection, S
 
 def _too_old(data: Iterable[Topic], source: KafkaSource, decision: TopicDecision) -> Iterator[str]:
     """Of a first start: later ones go on where rows came through that were as old."""
-    if decision.beginning is not Beginning.FIRST_START:
+    limited = [(topic, kept) for topic in data if (kept := keeps_ms(topic)) is not None]
+    if decision.beginning is not Beginning.FIRST_START or not limited:
         return
     now, view = int(time.time() * 1000), source.view()
     imported = source.positions(view).next if source.tells_positions else {}
     begin = {each: state.next for each, state in source.planned({}, view, epoch=0, imported=imported).items()}
     ends = source.ends(begin, readable=True)
-    for topic in data:
-        kept = keeps_ms(topic)
-        if kept is not None:
-            yield from too_old(topic, begin, source.positions_at(dict.fromkeys(begin, now - kept), ends))
+    for topic, kept in limited:
+        yield from too_old(topic, begin, source.positions_at(dict.fromkeys(begin, now - kept), ends))
 
 
 def readable_topics(source: SourceSettings, admin: Admin) -> dict[str, str]:

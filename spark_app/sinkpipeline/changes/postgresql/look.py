@@ -60,15 +60,16 @@ _TABLES = (
     " ARRAY(SELECT a.attname::text FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid"
     " AND a.attnum = ANY (i.indkey::int2[]) WHERE i.indrelid = c.oid"
     " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END), is_of_full,"
-    " ARRAY(SELECT a.attname::text FROM pg_class AS r JOIN pg_index AS i ON i.indrelid = r.oid JOIN pg_attribute AS a"
-    " ON a.attrelid = r.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE r.oid = root"
-    " AND CASE r.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END"
-    " AND c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS b ON b.attrelid = c.oid"
-    " AND b.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = c.oid AND b.attname = a.attname"
-    " AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END) ORDER BY a.attnum)"
+    " {own}, {of_root}"
     " FROM wanted JOIN pg_class AS c USING (oid) JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-    " WHERE c.relkind <> 'f' ORDER BY 1"
+    " LEFT JOIN pg_class AS r ON r.oid = root WHERE c.relkind <> 'f' ORDER BY 1"
 )
+_TOLD_BY = (
+    "ARRAY(SELECT a.attname::text FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid"
+    " AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = {of}.oid"
+    " AND CASE {of}.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END ORDER BY a.attnum)"
+)
+"""The columns of a replica identity that is an index."""
 _UNPUBLISHED = (
     "SELECT name FROM pg_publication AS p, unnest(ARRAY['insert', 'update', 'delete', 'truncate'],"
     " ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate]) AS t (name, is_sent) WHERE pubname = %s AND NOT is_sent"
@@ -118,17 +119,21 @@ def facts(wire: Wire, publication: str) -> Facts:
 
 def tables(wire: Wire, publication: str) -> tuple[Table, ...]:
     """Of a publication that sends updates or deletes, with the partitions of each; none where it is missing."""
-    return tuple(map(_table, wire.rows(_TABLES.format(found=_PUBLISHED_TABLES), (publication,))))
+    return tuple(map(_table, wire.rows(_tables(_PUBLISHED_TABLES), (publication,))))
 
 
 def named(wire: Wire, names: Sequence[str]) -> tuple[Table, ...]:
     """Likewise, those that a publication of these would have, each as `schema.table`; of all where none is named."""
     wanted = list(names) or None
-    return tuple(map(_table, wire.rows(_TABLES.format(found=_NAMED_TABLES), (wanted, wanted))))
+    return tuple(map(_table, wire.rows(_tables(_NAMED_TABLES), (wanted, wanted))))
+
+
+def _tables(found: str) -> str:
+    return _TABLES.format(found=found, own=_TOLD_BY.format(of="c"), of_root=_TOLD_BY.format(of="r"))
 
 
 def _table(row: tuple[Any, ...]) -> Table:
-    name, identity, has_key, unsent, key, is_of_full, untold = row
+    name, identity, has_key, unsent, key, is_of_full, told_by, of_root = row
     return Table(
         name=name,
         identity=identity,
@@ -137,7 +142,7 @@ def _table(row: tuple[Any, ...]) -> Table:
         unsent_of_key=tuple(each for each in unsent if each in key),
         is_partition=is_of_full is not None,
         is_of_full=bool(is_of_full),
-        untold=tuple(untold),
+        untold=() if identity == "f" else tuple(each for each in of_root if each not in told_by),
     )
 
 

@@ -9,11 +9,10 @@ inside a transaction is a record, and its index only a name.
 from __future__ import annotations
 
 from sinkpipeline.changes.ports import Begun, Ended, Event
-from sinkpipeline.core.changes.beginning import not_the_same
+from sinkpipeline.core.changes.beginning import not_sent_again
 from sinkpipeline.core.changes.pgoutput import Begin, Commit, Delete, Insert, Relation, Truncate, Update, parse
 from sinkpipeline.core.changes.positions import LogPosition, Position
 from sinkpipeline.core.changes.values import Change, Writer
-from sinkpipeline.core.errors import SinkPipelineError
 
 BEGUN = Begun()
 
@@ -28,10 +27,10 @@ class Stream:
         self._from = start
         self._start = (start.commit, start.index)
         self._is_new = False
-        self._is_met = start.index == 0
-        """Whether the transaction has come in whose middle it begins."""
+        self._is_found = start.index == 0
+        """Whether the last change that is in the topic has come again, of a transaction in whose middle it begins."""
         self._after = start.record if isinstance(start, LogPosition) and start.index else None
-        """The last record of it that is in the topic, and how many of its changes are."""
+        """The record of that change; None in progress of an earlier release, which goes by the index alone."""
         self._lsn, self._nth = b"", 0
 
     def event(self, data: bytes, lsn: bytes) -> Event:
@@ -47,8 +46,9 @@ class Stream:
                 self._begin(said.lsn)
                 return BEGUN
             case Commit():
-                if not self._is_new and self._after is None and writer.place[0] == self._start[0]:
-                    self._check_whole()
+                if not self._is_found and writer.place[0] == self._start[0]:
+                    self._is_found = self._after is None and writer.place >= self._start
+                    self._check_found()
                 writer.end()
                 return Ended(said.end)
             case _:
@@ -61,17 +61,13 @@ class Stream:
     def _begin(self, lsn: int) -> None:
         self._is_new = (lsn, 0) >= self._start
         self._lsn = b""
-        self._is_met = self._is_met or lsn == self._start[0]
-        if not self._is_met and lsn > self._start[0]:
-            raise self._is_another("sends the one behind it, and not this one")
+        if lsn > self._start[0]:
+            self._check_found()
 
-    def _check_whole(self) -> None:
-        """Of a progress without a record."""
-        if self._writer.place < self._start:
-            raise self._is_another(f"has {self._writer.place[1]} changes of it")
-
-    def _is_another(self, fact: str) -> SinkPipelineError:
-        return not_the_same(self._where, self._from, fact)
+    def _check_found(self) -> None:
+        """What this session does not send of that transaction is lost: another one may have sent it."""
+        if not self._is_found:
+            raise not_sent_again(self._where, self._from)
 
     def _changes(self, said: Insert | Update | Delete | Truncate) -> list[Change]:
         writer = self._writer
@@ -79,8 +75,10 @@ class Stream:
             return writer.changes(said)
         if self._after is not None and writer.place[0] == self._start[0]:
             if writer.record is not None and writer.record <= self._after:
+                self._is_found = writer.record == self._after
                 self.skipped += len(said.relations) if isinstance(said, Truncate) else 1
                 return []
+            self._check_found()
             # What was sent before need not have had as many changes.
             writer.pass_to(self._start[1])
             self._is_new = True

@@ -375,7 +375,9 @@ def keepalive(data: memoryview) -> tuple[int, bool] | None:
 
 def message(data: memoryview) -> tuple[bytes, bytes]:
     """The plugin's message in what was received, and the LSN of the record that it is of, as `lsn_bytes` has it."""
-    return bytes(data[_HEAD:]), bytes(data[1:9])
+    # Bytes are cut in half the time that a view takes.
+    whole = bytes(data)
+    return whole[_HEAD:], whole[1:9]
 
 
 def _one_line(error: psycopg.Error) -> str:

@@ -227,12 +227,14 @@ def _check_history(known: Identity, at: Position, seen: Seen, where: str) -> Non
         )
 
 
-def not_the_same(where: str, at: Position, fact: str) -> SinkPipelineError:
-    """The error for a transaction, in whose middle the progress stands, that is not what it was."""
+def not_sent_again(where: str, at: Position) -> SinkPipelineError:
+    """The error for a transaction, in whose middle the progress stands, that the server does not send as it did."""
     return SinkPipelineError(
         Reason.SOURCE_ROLLED_BACK,
-        f"{where} was read up to {at}, inside a transaction, and {fact}: it is not the database that was read",
-        f"find out which server this is (a disk that was put back?); {_ANEW}",
+        f"{where} was read up to {at}, inside a transaction, and does not send the last change before that again: it "
+        "is not the database that was read, or a table was added to its publication beside that transaction, so that "
+        "the rest can't be read",
+        f"find out which it is (a disk that was put back?); {_ANEW}",
     )
 
 

@@ -66,7 +66,7 @@ class Change(NamedTuple):
     committed_at: int
     """Unix milliseconds, by the server's clock."""
     partial: Partial | None = None
-    """The row behind it, where it has a large value that was not touched: the value is without."""
+    """The row behind it, where it has a large value that was not touched, which the value is without."""
     record: tuple[bytes, int] | None = None
     """As `LogPosition.record`, of a source that has it."""
 
