@@ -34,7 +34,7 @@ from sinkpipeline_operator.child.builder import DRIVER_PORT
 from support.kube.drivers import Drivers, Started
 from support.kube.rights import Outside, install, remove
 from support.resource.truthful import contradictions
-from support.waiting import DEADLINE_S, wait_until
+from support.waiting import wait_until
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -63,8 +63,11 @@ _OPTIONS = (
 _STARTED_S = 30.0
 _STOPPED_S = 20.0
 
-_COLLECTED_S = 90.0
-"""The garbage collector looks every 30 s for kinds that are new to it, and collects nothing meanwhile."""
+DEADLINE_S = 90.0
+"""Of every wait, as nearly all wait for a pod's end: pods of what is deleted are the garbage collector's to remove.
+
+It looks every 30 s for kinds that are new to it, and collects nothing meanwhile.
+"""
 
 
 @dataclass(frozen=True)
@@ -555,9 +558,7 @@ class OperatorLab:
         return self.status(name)
 
     def until_phase(self, name: str, phase: str) -> Object:
-        """Pods of what is deleted are the control plane's to remove, which may take its next look at what there is."""
-        condition, what = (lambda status: status.get("phase") == phase), f"its phase is {phase}"
-        return self.until_status(name, condition, what, _COLLECTED_S)
+        return self.until_status(name, lambda status: status.get("phase") == phase, f"its phase is {phase}")
 
     def until_started(self, name: str, count: int) -> Started:
         """That many drivers were started, and no more yet."""
