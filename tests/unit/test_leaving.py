@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -116,3 +118,18 @@ def test_what_was_kept_is_destroyed_after_its_requests_have_timed_out(monkeypatc
     assert found() is not None
     assert is_destroyed(Client)
     assert found() is None
+
+
+AT_THE_END = """
+from sinkpipeline.kafka import leaving
+class Kept:
+    def __del__(self):
+        print("destroyed", flush=True)
+leaving._kept.append((0.0, Kept()))
+print("ends", flush=True)
+"""
+
+
+def test_the_interpreters_end_destroys_none() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["ends"]

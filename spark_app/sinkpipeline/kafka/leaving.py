@@ -9,6 +9,8 @@ is kept until each of its requests has timed out.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import threading
 import time
 from collections import deque
@@ -59,6 +61,14 @@ def leave(producer: Producer, *, in_transaction: bool) -> None:
             done.append(_kept.popleft())
     # Here they are destroyed, which takes a moment.
     done.clear()
+
+
+@atexit.register
+def _outlive_the_interpreter() -> None:
+    """What is kept as the interpreter ends would be destroyed with this module, its requests still on their way."""
+    with _lock:
+        for _, producer in _kept:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(producer))
 
 
 def _aborts(producer: Producer) -> bool:
