@@ -102,7 +102,7 @@ def test_a_table_follows_a_table(lab: BinlogLab, begins: str, tmp_path: Path) ->
                 return []
             return session.execute(f"SELECT id, note FROM {lab.name} ORDER BY id".encode()).fetchall()
 
-    with Load(lab, rows=20_000, seed=4, pause_s=0.1) as load:
+    with Load(lab, rows=8_000, seed=4, pause_s=1.0) as load:
         for number in range(3):
             with app.start() as driver:
                 driver.eventually(lambda: app.status().get("source", {}).get("state") == "Running", "the stage reads")
