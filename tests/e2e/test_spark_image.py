@@ -18,7 +18,7 @@ from support.functions_jar import MASK, functions_jar
 from support.kafka.topics import create_topic, produce, read_committed, unique
 
 pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)),
+    *(pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)),
     pytest.mark.thorough("the same Spark, with fewer files"),
 ]
 
@@ -85,7 +85,7 @@ def test_a_pipeline_misses_nothing(kafka: LocalKafka, tmp_path: Path) -> None:
         sinks=[{**sink(name), "deadLetter": {"topic": {"name": f"{name}-dead", "replicationFactor": 1}}}],
     )
     app = App(tmp_path / "app", document)
-    app.run_until_idle("--master", "local-cluster[1,1,2048]", deadline_s=240.0)
+    app.run_until_idle("--master", "local-cluster[1,1,2048]", deadline_s=500.0)
     assert len(read_committed(kafka.bootstrap_servers, f"{name}-out")) == 100
     assert len(read_committed(kafka.bootstrap_servers, f"{name}-dead")) == 1
     log = app.log_file.read_text()
@@ -112,7 +112,7 @@ def test_an_image_on_top_has_functions_of_a_jar(kafka: LocalKafka, python: Path,
     app = App(tmp_path / "app", document)
     try:
         shutil.copy(jar, jars)
-        app.run_until_idle("--master", "local-cluster[1,1,2048]", deadline_s=240.0)
+        app.run_until_idle("--master", "local-cluster[1,1,2048]", deadline_s=500.0)
     finally:
         (jars / jar.name).unlink()
     assert [each.text for each in read_committed(kafka.bootstrap_servers, f"{name}-out")] == ["***@example.org"]
