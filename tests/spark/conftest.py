@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from sinkpipeline.spark.archive import with_archive
 from sinkpipeline.spark.java import JAVA_OPTIONS, SHORT_LIVED
-from sinkpipeline.spark.transform import REQUIRED_CONF
+from sinkpipeline.spark.required import REQUIRED_CONF
 from support.runs.keeper import KEEPER
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import uuid
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,9 @@ from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.core.rowplan import RowPlan, RowSelect
 from sinkpipeline.core.schemas import HEADER, MAX_WRITERS, Known, Writer, pending
-from sinkpipeline.kafka.registry import Found
+from sinkpipeline.kafka.registry import Answers, Found
 from sinkpipeline.kafka.settings import RegistrySettings
+from sinkpipeline.spark import schemas as schemas_module
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.avro import misfit, whole_schema
 from sinkpipeline.spark.redrive import LetterTransform
@@ -27,6 +29,8 @@ from support import avro
 from support.spark_source import SOURCE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -35,6 +39,11 @@ AT = dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.timezone.utc)
 ORDER = avro.record(("id", "long"), ("note", ["null", "string"]))
 NULLABLE = avro.record(("note", ["null", "string"]), ("more", ["null", "long"]))
 JSON_OF_ALL = RowSelect(value="to_json(struct(id, note))")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas_module, "_SECOND_LOOKS_S", ())
 
 
 def source(spark: SparkSession, values: list[bytes | None], headers: list[Any] | None = None) -> DataFrame:
@@ -67,6 +76,27 @@ def test_one_schema_for_all_values(spark: SparkSession) -> None:
     found = rows(spark, plan, values)
     assert [word(each) for each in found] == [None, None, "MalformedAvro", "MalformedAvro", "NullValue"]
     assert [bytes(each.value) for each in found[:3]] == [b'{"id":1,"note":"a"}', b'{"id":2}', good[:-1]]
+
+
+def test_a_value_is_all_that_its_schema_describes(spark: SparkSession) -> None:
+    """Spark decodes the beginning of a value that is longer: of a frame, say, that the manifest does not name."""
+    order = {"id": 1, "note": "a"}
+    values = [avro.framed(7, ORDER, order), avro.body(ORDER, order) + b"\0", avro.body(ORDER, order) * 2]
+    alone = RowPlan("avro", avro.text(ORDER), select=JSON_OF_ALL)
+    assert [word(each) for each in rows(spark, alone, values)] == ["MalformedAvro"] * 3
+    known = Known(writers=(Writer(avro.frame(1), avro.text(ORDER)),))
+    framed = RowPlan("avro", avro.text(ORDER), select=JSON_OF_ALL, known=known)
+    values = [avro.framed(1, ORDER, order), *(avro.frame(1) + each for each in values)]
+    assert [word(each) for each in rows(spark, framed, values)] == [None, *["MalformedAvro"] * 3]
+
+
+def test_texts_are_valid_utf8(spark: SparkSession) -> None:
+    """Those of other languages' libraries may be any bytes; `to_json` would replace them."""
+    schema = avro.record(("note", ["null", "string"]), ("tags", {"type": "map", "values": "string"}))
+    plan = RowPlan("avro", avro.text(schema), select=RowSelect(value="note"))
+    good = avro.body(schema, {"note": "ab", "tags": {"k": "vv"}})
+    values = [good, good.replace(b"ab", b"\xffA"), good.replace(b"vv", b"\xff\xfe"), good.replace(b"k", b"\xff")]
+    assert [word(each) for each in rows(spark, plan, values)] == [None, *["InvalidUtf8"] * 3]
 
 
 @pytest.mark.parametrize("kind", ["bytes", "string", {"type": "array", "items": "null"}])
@@ -188,6 +218,23 @@ def test_ids_of_eight_bytes(spark: SparkSession) -> None:
     assert plan.known.id_bytes == 8
     good, short = rows(spark, plan, [avro.framed(1, V1, {"id": 1}, size=8), avro.frame(1)])
     assert (good.error, word(short)) == (None, "ShortFrame")
+
+
+def test_a_number_that_meant_something_else_is_not_decoded(spark: SparkSession) -> None:
+    """Avro's rules let it through, and so does a registry: 123.45 would be 1.2345."""
+    of_scale = (
+        avro.record(("price", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": scale}))
+        for scale in (4, 2)
+    )
+    reader, writer = of_scale
+    assert misfit(spark, avro.text(reader), avro.text(writer)) is None
+    fake = avro.Registry({avro.frame(1): Found(avro.text(writer), "AVRO")}, latest=reader)
+    schemas = Schemas(spark, fake, RegistrySettings(url="", subject="s", version="1"))
+    schemas.learn([avro.frame(1)])
+    plan = schemas.plan(RowPlan("avro", known=Known(), select=RowSelect(value="CAST(price AS STRING)")))
+    (row,) = rows(spark, plan, [avro.framed(1, writer, {"price": Decimal("123.45")})])
+    assert word(row) == "IncompatibleSchema"
+    assert "field price is a decimal of scale 2 in the writer's schema" in row.error
 
 
 @pytest.mark.thorough("another pair of schemas")
@@ -314,6 +361,41 @@ def test_a_registry_that_is_away_is_asked_again(spark: SparkSession, fake: avro.
 
 
 @pytest.mark.thorough("a plan of 64 branches; the others have a few")
+class LateRegistry(avro.Registry):
+    """Of several nodes, of which the one that answers has the schema only when it is asked again."""
+
+    def writers(self, frames: Sequence[bytes]) -> Answers:
+        answers = super().writers(frames)
+        return Answers({frame: found if len(self.asked) > 1 else None for frame, found in answers.found.items()})
+
+
+def test_a_registry_that_learns_of_a_schema_late_is_asked_once_more(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each record of the new schema would be a dead letter, until the next driver."""
+    monkeypatch.setattr(schemas_module, "_SECOND_LOOKS_S", (0.01,))
+    new, garbage = avro.frame(3), avro.frame(0x7B226964)
+    late = LateRegistry({new: Found(avro.text(V1), "AVRO")}, latest=V1)
+    schemas = Schemas(spark, late, RegistrySettings(url="", subject="s", version="1"))
+    schemas.learn([new, garbage])
+    assert late.asked == [{new, garbage}, {new}]
+    known = schemas.plan(RowPlan("avro", known=Known())).known
+    assert known is not None
+    assert ([each.frame for each in known.writers], known.missing) == ([new], (garbage,))
+
+
+def test_ids_that_nobody_gave_are_not_waited_for_again_and_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schemas_module, "_SECOND_LOOKS_S", (0.01, 0.01))
+    fake = avro.Registry({}, latest=V1)
+    schemas = Schemas(spark, fake, RegistrySettings(url="", subject="s", version="1"))
+    schemas.learn([avro.frame(3)])
+    assert len(fake.asked) == 3
+    schemas.learn([avro.frame(4)])
+    assert len(fake.asked) == 4
+
+
 def test_as_many_schemas_as_a_plan_takes_and_one_more(spark: SparkSession) -> None:
     """What the 64 before it were written with is decoded, that one is not skipped, and what else is broken is told."""
     of_each = {number: avro.record(("id", "long"), (f"of{number}", "int")) for number in range(1, MAX_WRITERS + 2)}

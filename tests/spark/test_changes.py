@@ -12,7 +12,8 @@ import pytest
 from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.rowplan import RowColumn, RowExplode, RowPlan, RowSelect, TableRow
 from sinkpipeline.spark.analysis import analyse
-from sinkpipeline.spark.transform import output_rows, record_columns, visible_columns
+from sinkpipeline.spark.decoding import record_columns, visible_columns
+from sinkpipeline.spark.transform import output_rows
 from support.spark_source import SOURCE
 
 if TYPE_CHECKING:
@@ -181,6 +182,13 @@ def test_what_does_not_fit_is_refused(spark: SparkSession) -> None:
     told = errors(spark, plan_of(), list(values))
     for value, found, expected in zip(values, told, values.values(), strict=True):
         assert found is None if expected is None else (found or "").startswith(expected), (value, found)
+
+
+def test_a_time_of_day_is_none_of_today(spark: SparkSession) -> None:
+    """With its zone it is as long as a time that has a date."""
+    texts = ("12:34:56.123456+05:30", "12:34:56.123456-05:30", "T12:34:56.123456+05:30")
+    told = errors(spark, plan_of("at TIMESTAMP"), [change(after={"at": each}) for each in texts])
+    assert [str(each).partition(":")[0] for each in told] == ["WrongType"] * len(texts)
 
 
 def test_times_of_any_zone_are_the_same_instant(spark: SparkSession) -> None:

@@ -69,6 +69,31 @@ def test_one_line_of_fields(spark: SparkSession) -> None:
     assert [None if each.value is None else bytes(each.value) for each in found[len(GOOD) :]] == [b[0] for b in BAD]
 
 
+def test_fields_are_read_as_they_are_written(spark: SparkSession) -> None:
+    plan = RowPlan(
+        "csv",
+        "a INT, p DECIMAL(10,2), at TIMESTAMP, day DATE, x DOUBLE, s STRING",
+        delimiter=";",
+        select=RowSelect(value="concat_ws('|', p, unix_seconds(at), day, x, coalesce(s, 'null'))"),
+    )
+    good = [
+        (b"1;12.50;1970-01-01T00:00:05Z;2024-05-06;1.5;", b"12.50|5|2024-05-06|1.5|null"),
+        (b'1;-3;;;Inf;""', b"-3.00|Infinity|"),
+        (b'1;;;;;5" pipe', b'5" pipe'),
+        (b'1;;;;;"x;""";', None),
+        (b'1;;;;;"x;"""', b'x;"'),
+    ]
+    bad = [
+        *(b"1;12,50;;;;", b"1;1.005;;;;", b"1;;07:08:09;;;", b"1;;1714979289;;;", b"1;;;202405;;", b"1;;;20240506;;"),
+        *(b"1;;;;1e400;", b'1;;;;;"abc', b'"1;;;;;', b'"";;;;;', b";" * 20_480),
+    ]
+    found = rows(spark, plan, [value for value, _ in good] + bad)
+    assert [each.error or bytes(each.value) for each in found[: len(good)]] == [
+        value or "MalformedCsv: the value is not one line whose fields fit the schema" for _, value in good
+    ]
+    assert [each.error is not None for each in found[len(good) :]] == [True] * len(bad)
+
+
 def test_a_schema_that_ends_with_a_comment(spark: SparkSession) -> None:
     plan = RowPlan("csv", "a INT, -- the a\nb STRING -- the b", select=RowSelect(value="b"))
     good, bad = rows(spark, plan, [b"1,x", b"x,y"])

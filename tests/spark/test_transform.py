@@ -141,6 +141,9 @@ INVALID_UTF8 = [
     b'{"id":1,"country":"\xed\xa0\x80"}',
     b'{"id":1,"country":"\xf5\x80\x80\x80"}',
     b'{"id":1,"unknown":"\xff"}',
+    b'{"id":1,"country":"caf\\ud83d"}',
+    b'{"id":1,"country":"\\uDE00 caf"}',
+    b'{"id":1,"item":{"sku":"\\uD83d\\uD83d\\ude00"}}',
     b'{"id":1} \xff',
     '{"id":1}'.encode("utf-16"),
 ]
@@ -175,6 +178,24 @@ WRONG_TYPE = [
     (b'{"id":1,"lines":[{"sku":"a","parts":[{"n":"x"}]}]}', None),
     (b'{"id":1,"lines":[[{"sku":"a"}]]}', None),
     (b'{"id":1,"books":{"a":{"isbn":"1"},"b":5}}', None),
+    # What Spark reads as something else.
+    (b'{"id":1,"price":"12,50"}', "price"),
+    (b'{"id":1,"price":1.005}', "price"),
+    (b'{"id":1,"price":"1.005"}', "price"),
+    (b'{"id":1,"price":1.5e-3}', "price"),
+    (b'{"id":1,"at":1714979289}', "at"),
+    (b'{"id":1,"at":1714979289123}', "at"),
+    (b'{"id":1,"at":1714979289123456}', "at"),
+    (b'{"id":1,"at":"07:08:09"}', "at"),
+    (b'{"id":1,"at":"T07:08:09Z"}', "at"),
+    (b'{"id":1,"at":"2024"}', "at"),
+    (b'{"id":1,"day":"20240506"}', "day"),
+    (b'{"id":1,"day":"202405"}', "day"),
+    (b'{"id":1,"day":"45421"}', "day"),
+    (b'{"id":1,"day":"2024-05-06Tgarbage"}', "day"),
+    (b'{"id":1,"day":"2024-05"}', "day"),
+    (b'{"id":1,"amount":1e400}', "amount"),
+    (b'{"id":1,"amount":-1e400}', "amount"),
 ]
 
 MISSING_FIELD = [
@@ -205,6 +226,20 @@ GOOD = [
     b'{"id":-9223372036854775808}',
     b'{"id":1,"e":"mine","v":2,"__sinkpipeline_corrupt":"no","kafka":3}',
     b'{"id":1,"country":"' + b"x}" * 100_000 + b'"}',
+    b'{"id":1,"price":"12.50"}',
+    b'{"id":1,"price":12.5000}',
+    b'{"id":1,"price":1.2e1}',
+    b'{"id":1,"price":0.0012e4}',
+    b'{"id":1,"price":-3}',
+    b'{"id":1,"at":"2024-5-6 7:08"}',
+    b'{"id":1,"at":"2024-05-06T07:08:09.123456789+02:00"}',
+    b'{"id":1,"at":"2024-05-06 07:08:09 Europe/Paris"}',
+    b'{"id":1,"at":"2024-05-06"}',
+    b'{"id":1,"day":"2024-05-06T23:59:59.5+02:00"}',
+    b'{"id":1,"day":"2024-5-6"}',
+    b'{"id":1,"country":"\\ud83d\\ude00?"}',
+    b'{"id":1,"country":"\\\\ud83d?"}',
+    b'{"id":1,"other":"\\ud83d"}',
 ]
 
 
@@ -294,6 +329,27 @@ def test_a_tinyint_does_not_wrap(spark: SparkSession) -> None:
     ]
     assert errors[: 1 + len(alone)] == [None, *["WrongType: a is not tinyint"] * len(alone)]
     assert [str(each).partition(" ")[0] for each in errors[1 + len(alone) :]] == ["WrongType:"] * len(inside)
+
+
+def test_what_is_nested_is_read_as_it_is_written(spark: SparkSession) -> None:
+    plan = RowPlan(
+        "json",
+        "lines ARRAY<STRUCT<price: DECIMAL(38, 18), `at`: TIMESTAMP>>, days MAP<STRING, DATE>, n STRUCT<f: FLOAT>",
+        on_null="PassThrough",
+    )
+    good = [
+        b'{"lines":[{"price":12345678901234567890.123456789012345678,"at":"2024-05-06T07:08:09"},{"price":null},null]}',
+        b'{"lines":[],"days":{"a":"2024-05-06","b":null},"n":{"f":1e38}}',
+    ]
+    bad = [
+        (b'{"lines":[{"price":1},{"price":"1,5"}]}', "lines[].price is not decimal(38,18) to its last digit"),
+        (b'{"lines":[{"price":0.1234567890123456789}]}', "lines[].price is not decimal(38,18) to its last digit"),
+        (b'{"lines":[{"at":"07:08"}]}', "lines[].at is not a time such as 2024-05-06T07:08:09Z"),
+        (b'{"days":{"a":"2024-05-06","b":"20240506"}}', "days{} is not a date such as 2024-05-06"),
+        (b'{"n":{"f":1e39}}', "n.f is not float: it is too large"),
+    ]
+    errors = [each.error for each in rows(source(spark, *good, *(value for value, _ in bad)), plan)]
+    assert errors == [None, None, *(f"WrongType: {told}" for _, told in bad)]
 
 
 def test_a_text_field_takes_any_json_as_its_text(spark: SparkSession) -> None:
@@ -559,6 +615,21 @@ def test_a_stream_is_accepted(spark: SparkSession) -> None:
         query.stop()
 
 
+@pytest.mark.parametrize("on_null", ["PassThrough", "Skip"])
+def test_what_two_expressions_share_fails_for_its_row_alone(spark: SparkSession, on_null: str) -> None:
+    """Spark computes once what they share, before either of them, and outside of what is tried."""
+    number = "CAST(CAST(value AS STRING) AS BIGINT)"
+    select = RowSelect(key=f"CAST({number} AS STRING)", partition=f"CAST(pmod({number}, 12) AS INT)")
+    good, bad = rows(source(spark, b"15", b"x"), RowPlan("raw", on_null=on_null, select=select))
+    assert (good.error, good.key, good.target_partition) == (None, b"15", 3)
+    assert Verdict.of(bad.error).error_class is ErrorClass.EVALUATION_FAILED
+
+
+def test_nothing_of_the_session_is_written_into_an_expression(spark: SparkSession) -> None:
+    plan = RowPlan("raw", select=RowSelect(value="'${env:PATH} ${spark.app.id}'"))
+    assert one(spark, b"x", plan).value == b"${env:PATH} ${spark.app.id}"
+
+
 # What is refused.
 
 
@@ -601,6 +672,11 @@ def test_a_stream_is_accepted(spark: SparkSession) -> None:
         ("DATE' Today ' IS NULL", "reads the clock"),
         ("kafka.timestamp > 'now'", "reads the clock"),
         ("CAST('tomorrow UTC' AS DATE) IS NULL", "reads the clock"),
+        ("kafka.timestamp >= '08:00'", "reads the clock"),
+        ("CAST(concat('T8', ':30') AS TIMESTAMP) IS NULL", "reads the clock"),
+        ("TIMESTAMP '08:00:00' IS NULL", "reads the clock"),
+        ("aes_encrypt('a', '0000111122223333') IS NULL", "is not deterministic (aes_encrypt"),
+        ("aes_encrypt('a', '0000111122223333', 'CBC') IS NULL", "is not deterministic (aes_encrypt"),
         ("to_date(concat('to', 'day')) IS NULL", "reads the clock"),
         ("current_user() = 'root'", "depends on the session (current_user)"),
         ("current_database() = 'default'", "depends on the session (current_schema)"),
@@ -633,6 +709,8 @@ def test_an_expression_sees_one_row_and_nothing_else(spark: SparkSession, expres
     [
         "country = 'TIMESTAMP' OR country = 'now'",
         "kafka.timestamp > TIMESTAMP '2024-01-01'",
+        "aes_encrypt('a', '0000111122223333', 'ECB') IS NOT NULL",
+        "aes_encrypt('a', '0000111122223333', 'CBC', 'DEFAULT', unhex('00000000000000000000000000000000')) IS NOT NULL",
         "to_date(country) IS NULL",
         "unix_timestamp(kafka.timestamp) > 1",
         "exists(array(1, 2), x -> x = id)",

@@ -30,6 +30,11 @@ def test_headers(spark: SparkSession, headers: Headers) -> None:
     assert note_from_wire(sent(spark, headers).notes) == Note(headers=headers)
 
 
+def test_a_header_without_a_value_may_be_told_as_null() -> None:
+    """As Spark does where `spark.sql.jsonGenerator.ignoreNullFields` is false."""
+    assert note_from_wire('{"error":null,"headers":[{"k":"a","v":null}]}').headers == [("a", None)]
+
+
 def test_an_empty_list_of_headers_is_none(spark: SparkSession) -> None:
     assert sent(spark, []).notes is None
 

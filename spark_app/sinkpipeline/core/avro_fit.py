@@ -22,38 +22,38 @@ _DECIMAL = {"bytes", "fixed"}
 
 def misfit(own: Any, given: Any) -> str | None:
     """Why not all that `own` describes can be written with `given`; None where it can."""
-    return next(_misfits(_root(own), _root(given), ""), None)
+    return next(_misfits(root(own), root(given), ""), None)
 
 
 @dataclass(frozen=True)
-class _Node:
+class Node:
     """A part of a schema."""
 
     schema: Any
     space: str
-    names: Mapping[str, _Node]
+    names: Mapping[str, Node]
     """Of the whole schema, by full name."""
 
-    def part(self, schema: Any) -> _Node:
+    def part(self, schema: Any) -> Node:
         """What stands below, where a name stands for what was defined before."""
         if isinstance(schema, str):
             full = schema if "." in schema or not self.space else f"{self.space}.{schema}"
             known = self.names.get(full) or self.names.get(schema)
             if known is not None:
                 return known
-        return _Node(schema, _space_of(schema, self.space), self.names)
+        return Node(schema, _space_of(schema, self.space), self.names)
 
     @property
     def kind(self) -> str:
         return str(self.schema.get("type")) if isinstance(self.schema, dict) else str(self.schema)
 
-    def branches(self) -> tuple[list[_Node], bool]:
+    def branches(self) -> tuple[list[Node], bool]:
         """Its types beside null, and whether null is one."""
         found = [self.part(each) for each in self.schema] if isinstance(self.schema, list) else [self]
         others = [each for each in found if each.kind != "null"]
         return others, len(others) < len(found)
 
-    def fields(self) -> dict[str, _Node]:
+    def fields(self) -> dict[str, Node]:
         return {each["name"]: self.part(each["type"]) for each in self.schema["fields"]}
 
     def meaning(self) -> tuple[Any, ...]:
@@ -70,10 +70,11 @@ class _Node:
         return f"{self.kind} {of}".rstrip()
 
 
-def _root(schema: Any) -> _Node:
-    names: dict[str, _Node] = {}
+def root(schema: Any) -> Node:
+    """Where one begins to walk through a schema."""
+    names: dict[str, Node] = {}
     _name_all(schema, "", names)
-    return _Node("", "", names).part(schema)
+    return Node("", "", names).part(schema)
 
 
 def _space_of(schema: Any, around: str) -> str:
@@ -89,20 +90,20 @@ def _full_name(schema: dict[str, Any], around: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
-def _name_all(schema: Any, around: str, names: dict[str, _Node]) -> None:
+def _name_all(schema: Any, around: str, names: dict[str, Node]) -> None:
     if isinstance(schema, list):
         for each in schema:
             _name_all(each, around, names)
     elif isinstance(schema, dict):
         space = _space_of(schema, around)
         if schema.get("type") in _NAMED:
-            names[_full_name(schema, around)] = _Node(schema, space, names)
+            names[_full_name(schema, around)] = Node(schema, space, names)
         below = [schema.get("items"), schema.get("values"), *(each["type"] for each in schema.get("fields", ()))]
         for each in below:
             _name_all(each, space, names)
 
 
-def _misfits(own: _Node, given: _Node, at: str) -> Iterator[str]:
+def _misfits(own: Node, given: Node, at: str) -> Iterator[str]:
     ours, _ = own.branches()
     theirs, takes_null = given.branches()
     if len(theirs) > 1:
@@ -116,7 +117,7 @@ def _misfits(own: _Node, given: _Node, at: str) -> Iterator[str]:
         yield from _differences(ours[0], theirs[0], at)
 
 
-def _differences(own: _Node, given: _Node, at: str) -> Iterator[str]:
+def _differences(own: Node, given: Node, at: str) -> Iterator[str]:
     match own.kind, given.kind:
         case "record", "record":
             yield from _of_fields(own.fields(), given.fields(), at)
@@ -131,7 +132,7 @@ def _differences(own: _Node, given: _Node, at: str) -> Iterator[str]:
                 yield f"{_told(at)} is {own.words()}, and {given.words()} there"
 
 
-def _of_fields(ours: Mapping[str, _Node], theirs: Mapping[str, _Node], at: str) -> Iterator[str]:
+def _of_fields(ours: Mapping[str, Node], theirs: Mapping[str, Node], at: str) -> Iterator[str]:
     for name, own in ours.items():
         place = f"{at}.{name}" if at else name
         if name in theirs:

@@ -173,6 +173,13 @@ TABLE = (
         remedy="make room where Spark keeps its files (spark.local.dir)",
         spark=("No space left on device",),
     ),
+    Cause(
+        # Whatever the value is: no expression has seen the record yet.
+        reason=Reason.RECORD_UNDECODABLE,
+        remedy="look for a record whose timestamp is in nanoseconds or the like, and reset the sink to the offset "
+        "after it; brokers refuse such records by the topic's message.timestamp.after.max.ms",
+        spark=("KafkaRecordToRowConverter",),
+    ),
     # What waits for a person.
     Cause(
         reason=Reason.AUTHENTICATION_FAILED,

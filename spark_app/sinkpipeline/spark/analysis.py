@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from sinkpipeline.spark import avro, changes, debezium, debezium_columns, lookups
 from sinkpipeline.spark.avro import avro_columns
+from sinkpipeline.spark.decoding import record_columns, visible_columns
 from sinkpipeline.spark.encode import NoSchema, own_schema
 from sinkpipeline.spark.expressions import (
     SCHEMA_PATH,
@@ -23,7 +24,6 @@ from sinkpipeline.spark.expressions import (
     schema_problem,
     source_frame,
 )
-from sinkpipeline.spark.transform import record_columns, visible_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -194,7 +194,9 @@ def _value(text: str, kind: DataType) -> str | None:  # noqa: PLR0911 - one for 
         case DateType():
             return f"CASE WHEN length({text}) >= {_SHORTEST_DATE} AND {of_era} THEN {cast} END"
         case TimestampType():
-            return f"CASE WHEN length({text}) >= {_SHORTEST_TIME} AND {of_era} THEN {cast} END"
+            # A time of day with its zone may be as long.
+            dated = f"length({text}) >= {_SHORTEST_TIME} AND locate('-', {text}) BETWEEN 5 AND 8"
+            return f"CASE WHEN {dated} AND {of_era} THEN {cast} END"
         case TimestampNTZType():
             zoned = " AND ".join(f"NOT contains(substr({text}, {_SHORTEST_TIME}), '{each}')" for each in "+-Z")
             return f"CASE WHEN length({text}) >= {_SHORTEST_TIME} AND {of_era} AND {zoned} THEN {cast} END"

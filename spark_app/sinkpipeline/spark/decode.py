@@ -15,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import ArrayType, ByteType, MapType, ShortType, StringType, StructField, StructType
 
 from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.spark.exact import json_misreadings
+from sinkpipeline.spark.places import let
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,12 +53,12 @@ def json_error(value: Column, parsed: Column, schema: StructType, corrupt: str) 
     text = value.cast("string")
     error = _not_one_text(text)
     refused = parsed.isNull() | parsed.getField(corrupt).isNotNull()
-    error = error.when(refused, _let(_texts(text), lambda texts: _refused(texts, parsed, schema)))
+    error = error.when(refused, let(_texts(text), lambda texts: _refused(texts, parsed, schema)))
     for wrapped, why in tiny_errors(text, parsed, schema):
         error = error.when(wrapped, F.lit(why))
     for path, missing in missing_fields(schema):
         error = error.when(missing(parsed), _error(ErrorClass.MISSING_FIELD, f"{path} is null or absent"))
-    return error
+    return error.otherwise(json_misreadings(text, parsed, schema, _STRICT))
 
 
 def tiny_errors(text: Column, parsed: Column, schema: StructType, at: str = "") -> Iterator[tuple[Column, str]]:
@@ -157,11 +159,6 @@ def _refused(texts: Column, parsed: Column, schema: StructType) -> Column:
         lost = parsed.getField(each.name).isNull() & F.try_element_at(texts, F.lit(each.name)).isNotNull()
         error = error.when(lost, _error(ErrorClass.WRONG_TYPE, f"{each.name} is not {each.dataType.simpleString()}"))
     return error.otherwise(_error(ErrorClass.WRONG_TYPE, "a nested field does not fit the schema"))
-
-
-def _let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """`use(value)` with the value computed once; Spark has no other way to name one inside an expression."""
-    return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
 _Missing = tuple[str, "Callable[[Column], Column]"]

@@ -188,9 +188,10 @@ _STARS = {"UnresolvedStar", "UnresolvedStarExcept", "UnresolvedStarExceptOrRepla
 _CLOCKS = {"CurrentTimestamp", "Now", "CurrentDate", "LocalTimestamp", "CurrentTime", "CurrentBatchTimestamp"}
 _SESSION = {"CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"}
 _TIMES = {"date", "timestamp", "timestamp_ntz"}
-_SPECIAL_TIME = r"(?:now|today|tomorrow|yesterday)"
+_SPECIAL_TIME = r"(?:(?:now|today|tomorrow|yesterday)\b|T\d|\d{1,2}:)"
+"""A time without a date is one of today, too."""
 _TYPED_SPECIAL_TIME = re.compile(
-    rf"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*r?(['\"])\s*{_SPECIAL_TIME}\b[^'\"]*\1", re.IGNORECASE
+    rf"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*r?(['\"])\s*{_SPECIAL_TIME}[^'\"]*\1", re.IGNORECASE
 )
 
 _Refusal = tuple[str, str]
@@ -243,11 +244,18 @@ def _node_refusal(visible: DataFrame, node: Any) -> _Refusal | None:
         return "reads the clock", _CLOCK_REMEDY
     if name in _SESSION:
         return f"depends on the session ({node.prettyName()})", f"write the value: {_REPEATABLE}"
-    if not node.deterministic() and all(child.deterministic() for child in _children(node)):
+    is_random = not node.deterministic() and all(child.deterministic() for child in _children(node))
+    if is_random or (name == "AesEncrypt" and _draws_vector(node)):
         # A function of a catalog is called by an expression that is the same for all of them.
         called = node.name() if name == "ApplyFunctionExpression" else node.prettyName()
         return f"is not deterministic ({called.lower()})", f"leave it out: {_REPEATABLE}"
     return None
+
+
+def _draws_vector(node: Any) -> bool:
+    """Whether each row is encrypted with a random vector: Spark calls it deterministic."""
+    _, _, mode, _, vector, _ = _children(node)
+    return not (mode.foldable() and _constant(mode).upper() == "ECB") and vector.foldable() and not vector.eval(None)
 
 
 def _reads_clock(node: Any) -> bool:
@@ -255,7 +263,7 @@ def _reads_clock(node: Any) -> bool:
     if node.dataType().typeName() not in _TIMES:
         return False
     texts = (child for child in _children(node) if child.dataType().typeName() == "string" and child.foldable())
-    return any(re.match(rf"\s*{_SPECIAL_TIME}\b", _constant(text), re.IGNORECASE) for text in texts)
+    return any(re.match(rf"\s*{_SPECIAL_TIME}", _constant(text), re.IGNORECASE) for text in texts)
 
 
 def _constant(node: Any) -> str:

@@ -6,18 +6,23 @@ of several lines.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark.decode import missing_fields
+from sinkpipeline.spark.exact import csv_misreadings, field_name, is_misread
+from sinkpipeline.spark.places import let
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 _BREAKS = "[\\r\\n]"
+_NO_TEXT = "\uffff\uffff"
+"""What no field holds: these are no characters."""
 
 
 def text_of(value: Column) -> Column:
@@ -31,29 +36,50 @@ def text_error(value: Column) -> Column:
 
 
 def parse_csv(value: Column, ddl: str, delimiter: str, corrupt: str) -> Column:
-    """The struct of the schema's fields plus `corrupt` STRING, not null where the first line doesn't fit."""
-    options = {
+    """The struct of the schema's fields plus `corrupt` STRING, not null where the first line doesn't fit.
+
+    Raises for a line of very many fields: it is to be tried (`attempt`).
+    """
+    # On a line of its own: the schema may end with a comment.
+    options = {**_options(delimiter), "columnNameOfCorruptRecord": corrupt}
+    return F.from_csv(_line(value), f"{ddl}\n, `{corrupt}` STRING", options)
+
+
+def _options(delimiter: str) -> dict[str, str]:
+    return {
         "mode": "PERMISSIVE",
         "sep": delimiter,
         "escape": '"',
         "timeZone": "UTC",
-        "columnNameOfCorruptRecord": corrupt,
+        # Of a field without quotes. The default is the empty text, which one with quotes is too.
+        "nullValue": _NO_TEXT,
+        "emptyValue": "",
     }
-    # On a line of its own: the schema may end with a comment.
-    return F.from_csv(_line(value), f"{ddl}\n, `{corrupt}` STRING", options)
 
 
-def csv_error(value: Column, parsed: Column, schema: StructType, corrupt: str) -> Column:
+def csv_error(value: Column, parsed: Column, schema: StructType, delimiter: str, corrupt: str) -> Column:
     """STRING: why a value, which is not null, is refused; null if it fits. `parsed` holds what `parse_csv` gave."""
     malformed = ErrorClass.MALFORMED_CSV.error("the value is not one line whose fields fit the schema")
     refused = parsed.isNull() | parsed.getField(corrupt).isNotNull() | _line(value).rlike(_BREAKS)
+    refused |= _is_open(_line(value), delimiter)
     if len(schema.fields) > 1:
         # It would be a struct of nulls.
         refused |= F.octet_length(_line(value)) == 0
     error = F.when(text_error(value).isNotNull(), text_error(value)).when(refused, F.lit(malformed))
     for path, missing in missing_fields(schema):
         error = error.when(missing(parsed), F.lit(ErrorClass.MISSING_FIELD.error(f"{path} is null or absent")))
-    return error
+    if not is_misread(schema):
+        return error
+    texts = ", ".join(f"{field_name(number)} STRING" for number in range(len(schema.fields)))
+    written = F.from_csv(_line(value), texts, _options(delimiter))
+    return error.otherwise(let(written, lambda fields: csv_misreadings(fields, parsed, schema)))
+
+
+def _is_open(line: Column, delimiter: str) -> Column:
+    """Whether the line ends within quotes: Spark would close them."""
+    quotes = F.length(line) - F.length(F.replace(line, F.lit('"'), F.lit("")))
+    open_quote = rf'(?:^|{re.escape(delimiter)})"(?:[^"]|"")*$'
+    return (quotes % 2 == 1) & line.rlike(open_quote)
 
 
 def _line(value: Column) -> Column:

@@ -195,9 +195,12 @@ def _made(spark: SparkSession, table: TableText, at: str) -> _Table:
 def _parsed(lines: DataFrame, table: TableText, schema: StructType, place: int) -> DataFrame:
     """number, error, key and row of each line; strictly, as records are."""
     corrupt, value, parsed = "__sinkpipeline_corrupt", F.col("value"), F.col("parsed")
-    is_csv = table.format == "csv"
-    made = parse_csv(value, table.schema, table.delimiter, corrupt) if is_csv else parse_json(value, schema, corrupt)
-    error = (csv_error if is_csv else json_error)(value, parsed, schema, corrupt)
+    if table.format == "csv":
+        made = result(attempt(lines.sparkSession, parse_csv(value, table.schema, table.delimiter, corrupt)))
+        error = csv_error(value, parsed, schema, table.delimiter, corrupt)
+    else:
+        made = parse_json(value, schema, corrupt)
+        error = json_error(value, parsed, schema, corrupt)
     key = looked_for(parsed.getField(schema[place].name), schema[place].dataType)
     row = F.struct(*(parsed.getField(each.name).alias(each.name) for each in schema.fields))
     df = lines.select("number", "value", made.alias("parsed"))

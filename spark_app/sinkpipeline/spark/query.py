@@ -22,6 +22,7 @@ from sinkpipeline.core.log_lines import log_fields
 from sinkpipeline.core.rowplan import rows_of
 from sinkpipeline.sinks.contract import BatchPlan, Restart
 from sinkpipeline.sinks.delivery import SinkDelivery
+from sinkpipeline.spark import untimed
 from sinkpipeline.spark.collect import Found, collected
 from sinkpipeline.spark.encoder import Encoder
 from sinkpipeline.spark.schemas import planned
@@ -31,10 +32,14 @@ from sinkpipeline.spark.transform import output_rows
 from sinkpipeline.spark.wire import COUNTED_ROW_BYTES, count_batches, counted_rows, to_wire
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from sinkpipeline.core.batch import OffsetRange
     from sinkpipeline.core.manifest import SinkPipeline
+    from sinkpipeline.core.naming import SourcePartition
     from sinkpipeline.core.ports import Settings
     from sinkpipeline.core.rowplan import RowPlan
     from sinkpipeline.kinds.resolve import SinkSettings
@@ -135,6 +140,7 @@ class SinkQuery:
         self._most_rows: int | None = None
         """Of an Arrow batch."""
         self._rows_at_once = 0
+        self._ranges: Mapping[SourcePartition, OffsetRange] = {}
 
     def start(self) -> None:
         """Starts the streaming query from the frontier."""
@@ -248,7 +254,10 @@ class SinkQuery:
             except (PySparkException, Py4JError) as error:
                 if self._abandoned:
                     raise _Stopping from error
-                self.error = self.delivery.explained(spark_error(error))
+                told = spark_error(error)
+                if told.reason is Reason.RECORD_UNDECODABLE:
+                    told = untimed.named(told, self._settings, self._ranges)
+                self.error = self.delivery.explained(told)
                 raise
             except Exception as error:
                 self.error = SinkPipelineError(
@@ -263,7 +272,8 @@ class SinkQuery:
         began = time.monotonic()
         # Of the job that collects a small batch too.
         self._spark.sparkContext.setLocalProperty(BATCH, str(batch_id))
-        plan = self.delivery.begin(self._checkpoint.ranges(batch_id))
+        self._ranges = self._checkpoint.ranges(batch_id)
+        plan = self.delivery.begin(self._ranges)
         if self._counted:
             self._count_batches(wire)
         receipts: list[Receipt] = []

@@ -365,7 +365,7 @@ class SinkRunner:
         if error.reason.retry and jvm_is_gone(self._spark) and not self._stop.is_set():
             # Nothing here can be tried again. An open circuit would wait for a person; this is for whoever runs us.
             _LOG.error("%s: %s", self.id.sink, error)
-            gone = "Spark's JVM is gone: it was killed, perhaps for want of memory, or crashed"
+            gone = "Spark has stopped, or its JVM is gone: it was killed, perhaps for want of memory, or crashed"
             remedy = "start the pipeline again; the log file may tell why, or raise spark.driver.memory"
             self._change(state=SinkState.FAILED, error=SinkPipelineError(Reason.SPARK_FAILED, gone, remedy))
             return False

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import math
 import threading
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
+from sinkpipeline.core.avro_meaning import other_meaning
 from sinkpipeline.core.debezium import NoEnvelope, disagreement, kinds_of_avro
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.json_columns import NoColumns, columns_of
-from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, names_of
+from sinkpipeline.core.schemas import Known, ReaderInfo, Writer, names_of, number_of
 from sinkpipeline.spark.analysis import analyse
 from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_schema
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -29,6 +33,12 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 _READER_PATH = "spec.decode.schemaRegistry.reader.schema"
+
+_SECOND_LOOKS_S = (0.5, 1.0, 1.5)
+_BETWEEN_LOOKS_S = 60.0
+"""Whoever sends ids that no registry has costs no more than these pauses in so long a time."""
+_NEW_IDS = 10_000
+"""So far behind the ids that are known one may be that has just been given."""
 
 _AN_ENVELOPE = "name the subject of Debezium's values, as registered by its Avro converter"
 
@@ -102,6 +112,8 @@ class AvroSchemas:
             schema = whole_schema(self._spark, found.text, found.references)
         except SinkPipelineError as error:
             return Writer(frame, "", error.message)
+        if (other := other_meaning(json.loads(reader), json.loads(schema))) is not None:
+            return Writer(frame, "", other)
         return Writer(frame, schema, misfit(self._spark, reader, schema))
 
 
@@ -194,6 +206,7 @@ class Schemas:
         self.reader = self._find_reader(settings)
         self._is_latest = settings.reader is None and settings.version in (None, LATEST)
         self._known = Known(id_bytes=settings.id_bytes)
+        self._waits_from = -math.inf
         self._lock = threading.Lock()
 
     def plan(self, rows: RowPlan) -> RowPlan:
@@ -230,7 +243,7 @@ class Schemas:
             unusable: list[Writer] = []
             missing: list[bytes] = []
             answers = self._registry.writers(new)
-            for frame, found in answers.found.items():
+            for frame, found in self._looked_for(answers.found).items():
                 if found is None:
                     missing.append(frame)
                     continue
@@ -242,6 +255,28 @@ class Schemas:
         _LOG.info("schemas learnt: %s", names_of(tuple(answers.found)))
         if refused is not None:
             raise refused
+
+    def _looked_for(self, found: Mapping[bytes, Found | None]) -> Mapping[bytes, Found | None]:
+        """With what a registry of several nodes has a moment later: those that follow learn of a new schema last.
+
+        Records that were never framed name ids at random: of those nobody waits.
+        """
+        now = dict(found)
+        for pause_s in _SECOND_LOOKS_S if time.monotonic() >= self._waits_from else ():
+            missing = [frame for frame, each in now.items() if each is None and self._may_be_new(frame)]
+            if not missing:
+                return now
+            time.sleep(pause_s)
+            now |= self._registry.writers(missing).found
+            self._waits_from = time.monotonic() + _BETWEEN_LOOKS_S
+        return now
+
+    def _may_be_new(self, frame: bytes) -> bool:
+        """Whether an id is one that the registry may just have given."""
+        number = number_of(frame)
+        known = [number_of(each) for each in self._known.frames - {*self._known.missing}]
+        numbers = [each for each in (*known, self.reader.info.id) if each is not None]
+        return number is None or not numbers or number <= max(numbers) + _NEW_IDS
 
     def _find_reader(self, settings: RegistrySettings) -> Reader:
         if settings.reader is not None:

@@ -24,7 +24,7 @@ from sinkpipeline.core.log_lines import FORMAT, PIPELINE, RUN, is_json
 from sinkpipeline.spark.archive import with_archive
 from sinkpipeline.spark.java import AVRO_LIMITS, EXECUTORS_JAVA_OPTIONS, JAVA_OPTIONS, SHORT_LIVED, java_options
 from sinkpipeline.spark.not_started import not_started
-from sinkpipeline.spark.transform import REQUIRED_CONF
+from sinkpipeline.spark.required import REQUIRED_CONF
 
 if TYPE_CHECKING:
     from sinkpipeline.core.manifest.operation import Spark
@@ -197,9 +197,15 @@ def spark_session(
 
 
 def jvm_is_gone(spark: SparkSession) -> bool:
-    """Whether the session's JVM has ended, with everything in it."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no other way to know
-    return gateway is None or (gateway.proc is not None and gateway.proc.poll() is not None)
+    """Whether the session's JVM has ended, or Spark in it, as after an OutOfMemoryError of a thread of Spark's own."""
+    context: Any = spark.sparkContext
+    gateway = context._gateway  # noqa: SLF001 - there is no other way to know
+    if gateway is None or (gateway.proc is not None and gateway.proc.poll() is not None):
+        return True
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - likewise
+    except Py4JError:
+        return False
 
 
 @contextlib.contextmanager

@@ -7,42 +7,29 @@ that the sink can dead-letter it.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StringType, StructType
 
-from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark import avro, changes, columns, debezium, decode, framing, lookups, unavailable
+from sinkpipeline.spark import columns, lookups, unavailable
 from sinkpipeline.spark.attempt import attempt, pinned, result
-from sinkpipeline.spark.avro import avro_columns
+from sinkpipeline.spark.decoding import decoded_records, hidden, record_columns
 from sinkpipeline.spark.encode import encoded, encoding_error
 from sinkpipeline.spark.expressions import (
-    SOURCE_COLUMNS,
     SOURCE_STRUCT,
     header_entries,
-    parse_schema,
 )
 from sinkpipeline.spark.failures import failure, not_declared, too_many
-from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
 from sinkpipeline.spark.wire import ROW, TARGET_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import ModuleType
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from sinkpipeline.core.rowplan import RowColumn, RowExplode, RowPlan, TableRow
-    from sinkpipeline.core.schemas import Known
-
-REQUIRED_CONF = {
-    # Casts between texts and times in expressions use the session's zone: a replay elsewhere must give the same row.
-    "spark.sql.session.timeZone": "UTC",
-}
-"""What the session must set; nothing here changes a session."""
 
 
 def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
@@ -55,16 +42,16 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
     passed `analyse`.
     """
     schema = record_columns(df.sparkSession, plan)
-    error = _hidden("error", schema)
-    decoded = _decoded(df, plan, schema, error)
+    error = hidden("error", schema)
+    decoded = decoded_records(df, plan, schema, error)
     if plan.explode is not None:
         decoded = _exploded(decoded, plan, plan.explode, error, schema)
     for lookup in plan.lookups:
         without = _without(decoded, plan, lookup.equals, lookup.place)
         failed = F.coalesce(without, failure(lookup.place))
-        decoded = lookups.looked_up(decoded, lookup, error, _hidden("equals", schema), without, failed)
+        decoded = lookups.looked_up(decoded, lookup, error, hidden("equals", schema), without, failed)
     if plan.where is not None:
-        decoded = _kept(decoded, plan.where, plan, error, _hidden("where", schema))
+        decoded = _kept(decoded, plan.where, plan, error, hidden("where", schema))
     selected, of = _selected(decoded, plan, error, schema)
     source = F.col(SOURCE_STRUCT)
     own = {name: source.getField(name) for name in ("topic", "partition", "offset", "key", "value", "headers")}
@@ -77,7 +64,7 @@ def output_rows(df: DataFrame, plan: RowPlan) -> DataFrame:
 
     # Where there are no keys the subject has their place; a dead letter has the key of its record.
     subject = F.when(F.col(error).isNotNull(), own["key"]).otherwise(chosen("subject", F.lit(None).cast("binary")))
-    place = [] if plan.explode is None else [F.col(_hidden(ROW, schema)).alias(ROW)]
+    place = [] if plan.explode is None else [F.col(hidden(ROW, schema)).alias(ROW)]
     if plan.table is not None:
         return _table_rows(selected, own, at, F.col(error), [result(F.col(each)) for each in of.values()], place)
     return selected.select(
@@ -118,136 +105,9 @@ def _table_rows(
     )
 
 
-def visible_columns(source: DataFrame, plan: RowPlan, schema: StructType | None) -> DataFrame:
-    """What expressions see."""
-    error = _hidden("error", schema)
-    return _decoded(source, plan, schema, error).drop(error)
-
-
-def record_columns(spark: SparkSession, plan: RowPlan) -> StructType | None:
-    if plan.schema is None:
-        return None
-    match plan.decode_format:
-        case "avro":
-            return avro_columns(spark, plan.schema)
-        case "debezium":
-            return debezium.columns(spark, plan.schema, avro=plan.known is not None)
-        case "change":
-            return changes.columns(parse_schema(spark, plan.schema))
-        case "protobuf":
-            found: StructType = _protobuf().protobuf_columns(spark, plan)
-            return found
-        case _:
-            return parse_schema(spark, plan.schema)
-
-
-def _hidden(purpose: str, schema: StructType | None) -> str:
-    """A column name of our own that no field of the schema has, whatever its case."""
-    taken = {name.lower() for name in (schema.names if schema else ())}
-    name = f"__sinkpipeline_{purpose}"
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _decoded(df: DataFrame, plan: RowPlan, schema: StructType | None, error: str) -> DataFrame:
-    """What expressions see, and `error`: the columns of the record, and the source record as a struct."""
-    source = F.struct(*SOURCE_COLUMNS).alias(SOURCE_STRUCT)
-    null = F.lit(None).cast(StringType())
-    if plan.on_null == "DeadLetter":
-        null = F.lit(ErrorClass.NULL_VALUE.error("the value is null"))
-    missing = F.when(F.col("value").isNull(), null)
-    if plan.on_null == "Skip":
-        df = df.where(F.col("value").isNotNull())
-    if plan.decode_format == "text":
-        return df.select(
-            "key",
-            text_of(F.col("value")).alias("value"),
-            source,
-            missing.otherwise(text_error(F.col("value"))).alias(error),
-        )
-    if schema is None:
-        return df.select("key", "value", source, missing.alias(error))
-    of_format = _changes if plan.lacking is not None else _parsed
-    with_parsed, record, refused = of_format(df, plan, schema)
-    return with_parsed.select(
-        *(record.getField(each.name).alias(each.name) for each in schema.fields),
-        source,
-        pinned(missing.otherwise(refused)).alias(error),
-    )
-
-
-def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame, Column, Column]:
-    """`df` with what its values were parsed to, the record's struct, and why a value that is not null is refused.
-
-    What is parsed is a column, so that nothing is parsed twice.
-    """
-    parsed, corrupt = _hidden("parsed", schema), _hidden("corrupt", schema)
-    content, framed = F.col("value"), F.col(_hidden("frame", schema))
-    refused = F.lit(None).cast(StringType())
-    if plan.known is not None:
-        df, content = _unframed(df, plan.known, schema, paths=plan.decode_format == "protobuf")
-        refused = (
-            framing.known_error(framed, plan.known)
-            if plan.known.asked
-            else framing.frame_error(framed, plan.known.id_bytes)
-        )
-    if plan.decode_format == "json":
-        found = df.select("*", decode.parse_json(content, schema, corrupt).alias(parsed))
-        fits = decode.json_error(content, F.col(parsed), schema, corrupt)
-        return found, F.col(parsed), F.coalesce(refused, fits)
-    spark, reader = df.sparkSession, plan.schema or ""
-    if plan.decode_format == "csv":
-        found = df.select("*", parse_csv(content, reader, plan.delimiter, corrupt).alias(parsed))
-        return found, F.col(parsed), csv_error(content, F.col(parsed), schema, corrupt)
-    if plan.decode_format == "protobuf":
-        made = _protobuf().parse_protobuf(plan, schema, framed, content, refused)
-        found = df.select("*", made.alias(parsed))
-        fits = _protobuf().protobuf_error(plan, content, F.col(parsed))
-        return found, result(F.col(parsed)), F.coalesce(refused, fits)
-    if plan.known is None:
-        found = df.select("*", avro.parse_alone(spark, content, reader).alias(parsed))
-        return found, result(F.col(parsed)), avro.alone_error(F.col(parsed))
-    names = _hidden("frame", schema), _hidden("body", schema)
-    decoded = avro.parse_framed(spark, *names, reader, schema, plan.known)
-    found = df.select("*", decoded.alias(parsed))
-    return found, result(F.col(parsed)), avro.framed_error(framed, F.col(parsed), plan.known)
-
-
-def _protobuf() -> ModuleType:
-    """Only who reads Protobuf pays for its library, a tenth of a second of each start."""
-    from sinkpipeline.spark import protobuf  # noqa: PLC0415
-
-    return protobuf
-
-
-def _changes(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame, Column, Column]:
-    """The same of changes of rows."""
-    spark, text = df.sparkSession, plan.schema or ""
-    hidden = partial(_hidden, schema=schema)
-    if plan.decode_format == "change":
-        return changes.decoded(df, plan, parse_schema(spark, text), hidden)
-    fields = debezium.fields_of(spark, text, avro=plan.known is not None)
-    if plan.known is None:
-        df, raw, refused = debezium.parse_json(df, F.col("value"), fields, hidden)
-        return debezium.converted(df, raw, refused, fields, parse_schema(spark, text), hidden, rowless=plan.rowless)
-    df, raw, refused = _parsed(df, replace(plan, decode_format="avro"), avro_columns(spark, text))
-    return debezium.converted(df, raw, refused, fields, None, hidden, rowless=plan.rowless)
-
-
-def _unframed(df: DataFrame, known: Known, schema: StructType, *, paths: bool) -> tuple[DataFrame, Column]:
-    """`df` with the frames of its values, and what follows them."""
-    framed, content = _hidden("frame", schema), _hidden("body", schema)
-    value, headers = F.col("value"), F.col("headers")
-    with_frame = df.select("*", framing.frame(value, headers, known.id_bytes, paths=paths).alias(framed))
-    return with_frame.select("*", framing.body(value, headers, F.col(framed), paths=paths).alias(content)), F.col(
-        content
-    )
-
-
 def _exploded(df: DataFrame, plan: RowPlan, explode: RowExplode, error: str, schema: StructType | None) -> DataFrame:
     """A row for each element; and one for each record that has an error, or is none to be asked."""
-    tried, items, row = (_hidden(each, schema) for each in ("array", "items", ROW))
+    tried, items, row = (hidden(each, schema) for each in ("array", "items", ROW))
     asked = F.col(error).isNull()
     if plan.on_null == "PassThrough":
         asked &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
@@ -291,7 +151,7 @@ def _selected(
     """With a column of what each expression selected gave, and the error of one that failed; their names by place."""
     typed = _typed(df, plan) if plan.table is None else _fields(df, plan, plan.table)
     # The name of a column may be any text, a dot too.
-    of = {name: _hidden(str(number), schema) for number, name in enumerate(typed)}
+    of = {name: hidden(str(number), schema) for number, name in enumerate(typed)}
     without = {name: _without(df, plan, text, name) for name, text in _texts(df, plan).items()}
     asked = {name: F.col(error).isNull() for name in typed}
     asked |= {name: asked[name] & each.isNull() for name, each in without.items()}
@@ -299,13 +159,16 @@ def _selected(
         # A tombstone stays one, whatever the expression makes of the missing columns.
         asked[_VALUE] &= F.col(SOURCE_STRUCT).getField("value").isNotNull()
     spark = df.sparkSession
-    tried = df.withColumns({of[name]: F.when(asked[name], attempt(spark, each)) for name, each in typed.items()})
+    # Pinned: Spark would take what two expressions share out of what is tried, and its failure would be the task's.
+    tried = df.withColumns(
+        {of[name]: pinned(F.when(asked[name], attempt(spark, each))) for name, each in typed.items()}
+    )
     failures = [*without.values()]
     failures += [F.when(asked[name] & F.col(of[name]).isNull(), failure(name)) for name in typed]
     if plan.topics:
         is_one = F.coalesce(result(F.col(of[_TOPIC])).isin(*plan.topics), F.lit(False))
         failures.append(F.when(asked[_TOPIC] & ~is_one, not_declared()))
-    written: dict[str, str] = {_place(each.part): _hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
+    written: dict[str, str] = {_place(each.part): hidden(f"{each.part}_encoded", schema) for each in plan.encodings}
     if not written:
         return tried.withColumn(error, F.coalesce(F.col(error), *failures)), of
     structs = {name: F.col(of[name]) for name in written}

@@ -113,7 +113,7 @@ def note_from_wire(text: str | None) -> Note:
         error=error,
         headers=None
         if headers is None
-        else [(each.get("k", ""), None if "v" not in each else base64.b64decode(each["v"])) for each in headers],
+        else [(each.get("k", ""), None if each.get("v") is None else base64.b64decode(each["v"])) for each in headers],
         oversized="oversized" in document,
         pending=pending(error),
     )

@@ -74,6 +74,7 @@ _SMALL_BATCHES = r"[0-9]{1,4}|[1-4][0-9]{4}|50000"
 
 SPARK_OPTION = r"spark\.[A-Za-z0-9._-]{1,200}"
 
+_MEANING = r"spark\.sql\.(ansi\..*|variable\..*|timestampType|legacy\.timeParserPolicy|parser\.escapedStringLiterals)"
 OWNED = (
     (
         r".*(secret|password|token|access[.]?key|credential).*|spark\.kafka\.clusters\..*",
@@ -103,6 +104,7 @@ OWNED = (
         r"spark\.sql\.(caseSensitive|(legacy\.)?avro\..*)",
         "leave it out: names and times are read and written in one way",
     ),
+    (_MEANING, "leave it out: an expression gives the same for a record wherever and whenever it is evaluated"),
     (r"spark\.driver\.cores", _FIELD.format("driver.cores")),
     (r"spark\.driver\.memory", _FIELD.format("driver.memory")),
     (r"spark\.executor\.cores", _FIELD.format("executor.cores")),
