@@ -22,7 +22,7 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import is_compacted
 from sinkpipeline.core.lost_topics import check_several
-from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
 from sinkpipeline.core.targets import usage_invalid
@@ -35,6 +35,7 @@ from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.redrive_writer import DATA, GONE, LEFT, UNCOUNTED, Destination, RedriveWriter
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
+from sinkpipeline.kafka.survey import Matched, PartitionView, Survey
 from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 
@@ -70,55 +71,6 @@ class Summary:
     def settled(self) -> int:
         told = self.delivered + self.returned + self.filtered + self.dead_lettered + self.repeated
         return told + self.kept + self.uncounted + self.gone
-
-
-@dataclass
-class PartitionView:
-    """What was read of one partition."""
-
-    number: int
-    end: int
-    """Letters from here on are of a later redrive."""
-    ledger: Ledger
-    matched: dict[int, str] = field(default_factory=dict)
-    """Offset of every letter that is wanted, pending or not, and its error class."""
-    foreign: dict[int, str] = field(default_factory=dict)
-    """Offset of what is no letter, and why."""
-    hidden: int = 0
-    """Offsets that open transactions hide for now."""
-
-    def may_hold(self, sink: SinkId) -> bool:
-        """Whether a letter is pending, or could be where nobody could read yet."""
-        return bool(self.hidden or self.pending(sink))
-
-    def pending(self, sink: SinkId) -> list[int]:
-        return [offset for offset in sorted(self.matched) if self.ledger.outcome(sink, offset) is None]
-
-
-@dataclass
-class Survey:
-    """What was read of a dead-letter topic."""
-
-    sink: SinkId
-    topic: Topic
-    partitions: list[PartitionView]
-
-    @property
-    def by_class(self) -> Counter[str]:
-        """Pending letters."""
-        return Counter(view.matched[offset] for view in self.partitions for offset in view.pending(self.sink))
-
-    @property
-    def pending(self) -> int:
-        return sum(self.by_class.values())
-
-    @property
-    def hidden(self) -> int:
-        return sum(view.hidden for view in self.partitions)
-
-    @property
-    def foreign(self) -> list[str]:
-        return [f"{view.number}:{offset}: {why}" for view in self.partitions for offset, why in view.foreign.items()]
 
 
 @dataclass(kw_only=True)
@@ -241,7 +193,7 @@ class Redrive:
         if isinstance(found, Foreign):
             view.foreign[found.id.offset] = found.why
         elif self.wanted.matches(found):
-            view.matched[found.id.offset] = found.letter.verdict.error_class.value
+            view.matched[found.id.offset] = Matched.of(found)
 
     def _tell(self, current: Counter[str]) -> None:
         tally = self._before + current

@@ -44,9 +44,10 @@ from sinkpipeline.core.redrive import (
 from sinkpipeline.core.topics import Topic, TopicRequest
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kafka.producers import TransactionalProducer
-from sinkpipeline.kafka.redrive import PartitionView, Redrive, Survey
+from sinkpipeline.kafka.redrive import Redrive
 from sinkpipeline.kafka.redrive_writer import UNCOUNTED, Destination, Doubt, RedriveWriter
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
+from sinkpipeline.kafka.survey import PartitionView, Survey
 from sinkpipeline.kafka.views import limits_of
 from sinkpipeline.kinds.cells import cell_ports
 from sinkpipeline.kinds.resolve import CellSettings

@@ -27,9 +27,10 @@ from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
-from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
-from sinkpipeline.kafka.return_to_source import check_returnable, returning
+from sinkpipeline.kafka.redrive import Redrive, Summary
+from sinkpipeline.kafka.return_to_source import check_returnable, returning, staying
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.survey import Survey
 from sinkpipeline.kinds import redrive_of
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
@@ -85,7 +86,7 @@ def _redrive(pipeline: SinkPipeline, settings: SinkSettings, redrive: Redrive, h
         _show(Summary(), how.output)
         return
     check_ids(survey, redrive.wanted.ids)
-    for line in (*told(survey), *(() if how.to_source else redrive.forecast(survey))):
+    for line in (*told(survey), *foreseen(redrive, survey, to_source=how.to_source)):
         say(line, err=True)
     if how.dry_run:
         say("nothing was changed (--dry-run)", err=True)
@@ -151,8 +152,11 @@ def deliver_letters(
 def return_letters(
     redrive: Redrive, done: Done, show: Callable[[Summary], None], ends: Sequence[int] | None = None
 ) -> None:
-    """Topic by topic: what is settled of one is seen by the survey of the next. `ends`: see `Redrive.survey`."""
-    for topic in sorted(redrive.meta().source):
+    """Topic by topic: what is settled of one is seen by the survey of the next. `ends`: see `Redrive.survey`.
+
+    Only of topics that the pipeline reads: the progress remembers also those that it has read before.
+    """
+    for topic in sorted(filter(redrive.settings.source.reads, redrive.meta().source)):
         one = returning(redrive.settings, topic, redrive.wanted)
         one.rate, one.stop = redrive.rate, redrive.stop
         survey = one.survey(ends)
@@ -188,6 +192,11 @@ def told(survey: Survey) -> Iterator[str]:
             f"{survey.topic.name} has {len(survey.foreign)} records that are no dead letters, the first is "
             f"{reason_of(survey.foreign[0])}"
         )
+
+
+def foreseen(redrive: Redrive, survey: Survey, *, to_source: bool) -> Iterator[str]:
+    """What a person should know before, one sentence a line; changes nothing."""
+    return staying(redrive.settings, survey) if to_source else redrive.forecast(survey)
 
 
 def left(summary: Summary) -> Iterator[str]:
