@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from servers.local_kafka import LocalKafka
 from sinkpipeline.cli.dlq.redriving import Done, foreseen, return_letters
 from sinkpipeline.core.deadletter import DeadLetter, ErrorClass, SourceRecord, Verdict, encode
+from sinkpipeline.core.errors import SinkPipelineError
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.redrive import Wanted
 from sinkpipeline.core.topics import TopicRequest
@@ -62,9 +64,10 @@ class Returning:
         return found, survey
 
     def give_back(self) -> Done:
-        redrive, _ = self.redrive()
-        done = Done()
-        return_letters(redrive, done, lambda _: None)
+        redrive, survey = self.redrive()
+        done = Done(survey)
+        with suppress(SinkPipelineError):
+            return_letters(redrive, survey, done, lambda _: None)
         return done
 
     def foreseen(self) -> list[str]:
@@ -91,9 +94,34 @@ def test_what_nobody_reads_any_more_is_not_returned_and_stays_pending(sink: OneS
     both.kill(sink.source, 2)
     [told] = both.foreseen()
     assert told.startswith(f"3 letters of {legacy} stay pending: the pipeline does not read that topic any more")
-    both.give_back()
+    assert both.give_back().summary == Summary(returned=2, pending=3)
     assert (records_of(sink, legacy), records_of(sink, sink.source)) == (0, 2)
     redrive, survey = both.redrive()
     assert survey.by_source == {legacy: 3}
     assert redrive.carry_out(survey) == Summary(delivered=3), "as the sentence says"
     assert both.foreseen() == []
+
+
+def test_a_topic_of_which_there_is_nothing_to_return_holds_up_no_other(sink: OneSink) -> None:
+    """It is gone, and the progress remembers it for ever."""
+    gone = f"{sink.name}-a"
+    topics.create_topic(sink.servers, gone)
+    both = Returning(sink, (gone, sink.source), (gone, sink.source))
+    both.start()
+    topics.delete_topic(sink.servers, gone)
+    both.kill(sink.source, 2)
+    assert both.give_back().summary == Summary(returned=2)
+    assert records_of(sink, sink.source) == 2
+
+
+def test_what_was_not_reached_is_told_as_pending(sink: OneSink) -> None:
+    """The first topic is another one than the letters are of, which ends all."""
+    other = f"{sink.name}-a"
+    topics.create_topic(sink.servers, other)
+    both = Returning(sink, (other, sink.source), (other, sink.source))
+    both.start()
+    topics.recreate_topic(sink.servers, other)
+    both.kill(other, 1)
+    both.kill(sink.source, 2)
+    assert both.give_back().summary == Summary(pending=3)
+    assert (records_of(sink, other), records_of(sink, sink.source)) == (0, 0)

@@ -185,7 +185,7 @@ class _Redrive:
         survey = redrive.survey(ends)
         _check_same(redrive.settings, None if survey is None else survey.topic.id, self.order.resolved)
         assert survey is not None
-        done = Done()
+        done = Done(survey)
         with stop_on_signal(redrive.stop):
             if survey.pending or survey.hidden:
                 self._go(redrive, survey, ends, done)
@@ -197,7 +197,7 @@ class _Redrive:
 
     def _go(self, redrive: Redrive, survey: Survey, ends: Sequence[int], done: Done) -> None:
         if self._to_source:
-            return_letters(redrive, done, _show, ends)
+            return_letters(redrive, survey, done, _show, ends)
         else:
             deliver_letters(self.pipeline, redrive, survey, None, done, _show)
 
