@@ -73,6 +73,15 @@ def test_what_is_dropped_by_where_is_settled_too(task: Dead) -> None:
     assert task.judge() == once(*(n for n in range(COUNT) if n not in (0, 5, COUNT - 1)))
 
 
+def test_a_record_of_before_1970_is_a_letter_and_is_redriven(kafka: LocalKafka) -> None:
+    """Brokers take any timestamp: what .NET has where no time was set is of the year 1."""
+    times = [-62_135_596_800_000, -2, -(2**62)]
+    task = Dead(kafka.bootstrap_servers, [(b"v", b"k", [], at) for at in times]).kill()
+    assert [each.record.timestamp for each in task.letters()] == times
+    assert task.redriving().survey().foreign == []  # type: ignore[union-attr]
+    assert task.redrive() == Summary(delivered=len(times))
+
+
 @pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_a_chunk_of_which_nothing_is_left(task: Dead) -> None:
     assert task.redrive(Repaired(filtered=frozenset(range(COUNT)))) == Summary(filtered=COUNT)
