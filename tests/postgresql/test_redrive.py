@@ -14,7 +14,7 @@ from servers.local_kafka import LocalKafka
 from servers.postgresql import LocalPostgresql
 from servers.sql_proxy import Loss, SqlProxy
 from sinkpipeline.cells import lettered
-from sinkpipeline.cells.redriving import RedriveSession
+from sinkpipeline.cells.redriving import RedriveSession, Settled
 from sinkpipeline.cells.store import Cell, Puts
 from sinkpipeline.cli.dlq.contents import read_contents
 from sinkpipeline.cli.dlq.purging import UpTo, bounds_of, delete_records
@@ -23,7 +23,7 @@ from sinkpipeline.core.redrive import Letter
 from sinkpipeline.kafka import redrive
 from sinkpipeline.kafka.letters import KafkaLetters
 from sinkpipeline.kafka.redrive import Summary
-from sinkpipeline.kinds import redriving
+from sinkpipeline.kinds import redriving, redriving_writer
 from sinkpipeline.postgresql.settings import Connection, Upsert
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
@@ -447,12 +447,12 @@ def test_one_that_is_broken_is_found(make: Callable[..., RedrivenSql]) -> None:
 
     real = RedriveSession.settle
 
-    def forgetful(self: RedriveSession, settled: redriving.Settled, letters: Puts) -> None:
+    def forgetful(self: RedriveSession, settled: Settled, letters: Puts) -> None:
         real(self, replace(settled, outcomes={}), letters)
 
     for broken, name, by, finds in (
         (lettered, "counted", counts_always, repeated),
-        (redriving._Writer, "_cells_of", lambda *_: {}, repeated),
+        (redriving_writer.CellRedriveWriter, "_cells_of", lambda *_: {}, repeated),
         (RedriveSession, "settle", forgetful, in_doubt),
     ):
         sink = make()
