@@ -21,7 +21,8 @@ from sinkpipeline.cells.redriving import RedriveSession, Settled, take
 from sinkpipeline.cells.sending import RowIds, numbered
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
-from sinkpipeline.core.redrive import Letter, Outcome, RedriveRecord, Span, spans, spans_of
+from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.redrive import Letter, Outcome, RedriveRecord, Span, spans_of
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.producers import TransactionalProducer
 from sinkpipeline.kafka.redrive_writer import UNCOUNTED, Doubt, RedriveWriter
@@ -142,14 +143,23 @@ class CellRedriveWriter(RedriveWriter):
         found = session.found
         if found is None or found.topic != self._topic.id:
             return
-        left = {outcome: tuple(spans(self._unsettled(each))) for outcome, each in found.outcomes.items()}
-        left = {outcome: each for outcome, each in left.items() if each}
+        with passing_outages():
+            left = self._lettered.not_told(self._cells, self._number, self._ledger, found.outcomes)
         if left:
             self._record(left)
 
-    def _unsettled(self, found: Iterable[Span]) -> Iterator[int]:
-        for first, last in found:
-            yield from (at for at in range(first, last + 1) if self._ledger.outcome(self._sink, at) is None)
+    @override
+    def _came_through(self, doubt: Doubt) -> bool:
+        """All of it or nothing, unless a server has lost its end: then some of the letters' cells may be left."""
+        pending = [at for at in doubt.outcomes if self._ledger.outcome(self._sink, at) is None]
+        if 0 < len(pending) < len(doubt.outcomes):
+            raise SinkPipelineError(
+                Reason.TRANSACTION_FAILED,
+                f"{self._partition}: {len(pending)} of {len(doubt.outcomes)} letters are pending again, as the server "
+                "has lost the end of the commit that redrove them",
+                self._again,
+            )
+        return not pending
 
     @override
     def _target_id(self, data: TopicRequest) -> str | None:
