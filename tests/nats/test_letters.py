@@ -129,16 +129,24 @@ def test_letters_count_also_where_messages_expire_since(sink: LetteredNats) -> N
     assert sink.delivered() == sink.once
 
 
-@pytest.mark.thorough("many of them")
-def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats) -> None:
-    """Each costs no commit of its own, neither as it is refused nor as it is redriven."""
-    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"), count=600)
+@pytest.mark.parametrize(
+    "left",
+    [
+        range(3),
+        pytest.param(range(1_200), marks=pytest.mark.thorough("rows for all of them")),
+        pytest.param(range(0), marks=pytest.mark.thorough("rows for none")),
+    ],
+)
+def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats, left: range) -> None:
+    """Each costs no commit of its own, neither as it is refused nor as it is redriven. `where` may drop many."""
+    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"), count=1_200)
     many.produce()
-    many.driver(600, rows(many, range(600))).drain()
-    assert (len(many.letters()), many.delivered().total()) == (600, 0)
-    _, done = redrive(many.settings, NatsRepaired())
-    assert done == Summary(delivered=600)
-    assert many.delivered() == many.once
+    many.driver(1_200, rows(many, range(1_200))).drain()
+    assert (len(many.letters()), many.delivered().total()) == (1_200, 0)
+    _, done = redrive(many.settings, NatsRepaired(left))
+    assert done == Summary(delivered=len(left), filtered=1_200 - len(left))
+    assert many.delivered() == {(0, each): 1 for each in left}
+    assert redrive(many.settings, NatsRepaired(left)) == ([], Summary())
     many.close()
 
 

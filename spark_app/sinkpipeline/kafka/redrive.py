@@ -175,7 +175,7 @@ class Redrive:
         pace = _Pace(self.rate, self.stop)
         read = 0
         with self._log(topic) as log:
-            for chunk in chunks(log.letters(number, pending), most=pace.most):
+            for chunk in chunks(log.letters(number, pending), most=min(pace.most, self._most_letters)):
                 pace.wait_for(len(chunk))
                 if self.stop.is_set():
                     return
@@ -217,6 +217,11 @@ class Redrive:
                 f"sink {self.settings.id.sink} has no deadLetter, and so no dead letters", "name a sink that has one"
             )
         return self.settings.dead_letter
+
+    @property
+    def _most_letters(self) -> int:
+        """Of one transaction."""
+        return MOST_LETTERS
 
     def _log(self, topic: Topic) -> DeadLetterLog:
         return DeadLetterLog(self.settings.connection, topic, self.settings.group_id)

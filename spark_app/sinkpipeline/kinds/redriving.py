@@ -177,6 +177,11 @@ class CellRedrive(Redrive):
             owners={},
         )
 
+    @property
+    @override
+    def _most_letters(self) -> int:
+        return self.ports.most_letters
+
     @override
     def _writer(self, plan: BatchPlan, topic: Topic, view: PartitionView) -> RedriveWriter:
         return CellRedriveWriter(
