@@ -6,11 +6,15 @@ The batch is the redrive's cell, the rows, and the letters' cells, in this order
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from servers.local_kafka import LocalKafka
 from servers.nats import LocalNats
+from sinkpipeline.cells.store import Version
+from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.ports import InDoubt
 from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.nats.cells import NatsCells
 from sinkpipeline.sinks.contract import RowBatch
@@ -19,6 +23,7 @@ from support.sink.cell_sink import COUNT, redrive
 from support.sink.nats_redrives import NatsRepaired
 from support.sink.nats_sink import LetteredNats, batch, messages
 from support.sink.nats_store import block_of, cut
+from support.sink.starts import refusal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -75,4 +80,30 @@ def test_what_is_lost_of_a_batch_is_pending_again_and_redriven(
     )
     assert done == Summary(delivered=COUNT - kept)
     assert set(sink.delivered()) == set(sink.once), "none is missing; what was left of the batch is there twice"
+    assert redrive(sink.settings, NatsRepaired()) == ([], Summary())
+
+
+@pytest.mark.parametrize("share", [0.4, pytest.param(0.85, marks=pytest.mark.thorough("a part of the cells"))])
+def test_a_redrive_that_is_in_doubt_about_such_a_batch_takes_nothing_for_settled_that_is_lost(
+    sink: LetteredNats, server: LocalNats, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, torn = NatsCells.commit, list[int]()
+
+    def commit(*args: Any, **more: Any) -> Version:
+        before = size(server, sink)
+        found = real(*args, **more)
+        if not torn:
+            cut(server, sink.stream, before + int((size(server, sink) - before) * share))
+            torn.append(settled(sink))
+            raise InDoubt("the answer is lost")
+        return found
+
+    monkeypatch.setattr(NatsCells, "commit", commit)
+    if share < 0.5:
+        assert redrive(sink.settings, NatsRepaired()) == ([], Summary(delivered=COUNT))
+    else:
+        error = refusal(lambda: redrive(sink.settings, NatsRepaired()), Reason.TRANSACTION_FAILED)
+        assert f"{COUNT - torn[0]} of {COUNT} letters are pending again" in error.message
+        assert redrive(sink.settings, NatsRepaired()) == ([], Summary(delivered=COUNT - torn[0]))
+    assert set(sink.delivered()) == set(sink.once)
     assert redrive(sink.settings, NatsRepaired()) == ([], Summary())

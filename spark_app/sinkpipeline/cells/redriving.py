@@ -94,11 +94,15 @@ class RedriveSession(CellSession):
         except Fenced as fenced:
             if fenced.args[0] == self.key:
                 raise
-            raise SinkPipelineError(
-                Reason.SUPERSEDED,
-                f"a dead letter was settled by somebody else, or counted anew by its driver, meanwhile: {fenced}",
-                "redrive again: what was settled stays settled",
-            ) from fenced
+            raise settled_by_another(str(fenced)) from fenced
+
+
+def settled_by_another(letter: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.SUPERSEDED,
+        f"a dead letter was settled by somebody else, or counted anew by its driver, meanwhile: {letter}",
+        "redrive again: what was settled stays settled",
+    )
 
 
 def take(

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from sinkpipeline.cells.lettered import Counting, Fates, LetteredRecords
 from sinkpipeline.cells.letters import Count
-from sinkpipeline.cells.redriving import RedriveSession, Settled, take
+from sinkpipeline.cells.redriving import RedriveSession, Settled, settled_by_another, take
 from sinkpipeline.cells.sending import RowIds, numbered
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
@@ -68,6 +68,29 @@ class CellRedriveWriter(RedriveWriter):
             [each for each in chunk if each.id not in fates.uncounted],
             [each for each in chunk if each.id in fates.counting],
         )
+
+    @override
+    def _claim(self) -> None:
+        super()._claim()
+        self._look_at_cells_again()
+
+    def _look_at_cells_again(self) -> None:
+        """Of what is left of the chunk, once the partition is ours again.
+
+        A version that was read on another connection may mean nothing: with it no commit would ever come through.
+
+        Raises:
+            SinkPipelineError: Superseded.
+        """
+        left = [each.id for each in self._chunk if self._state.next <= each.id.offset in self._counting]
+        if not left:
+            return
+        with passing_outages():
+            counting = self._lettered.fates(self._cells, left).counting
+        gone = [each for each in left if each not in counting]
+        if gone:
+            raise settled_by_another(str(gone[0]))
+        self._counting.update((each.offset, cell) for each, cell in counting.items())
 
     @override
     def _outcomes(self, offsets: Sequence[int]) -> dict[int, Outcome]:
