@@ -306,6 +306,28 @@ def test_it_is_killed_at_every_point(sink: RedrivenSql, tmp_path: Path, point: s
     assert {contents.state(each) for each in contents.letters} == {"Delivered"}
 
 
+class KilledError(BaseException):
+    pass
+
+
+def test_what_a_killed_redrive_has_committed_is_not_told_as_uncounted(
+    sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are there, and the topic does not say so: nobody is to write these records to the source again."""
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving_writer.CellRedriveWriter, "_record", killed)
+        with pytest.raises(KilledError):
+            sink.redrive()
+    assert (sink.times(), sink.pending()) == (ONCE, len(BAD))
+    [told] = sink.forecast()
+    assert told.startswith(f"{len(BAD)} of them were redriven before, and their redrive was killed")
+    assert (sink.redrive(), sink.pending(), sink.forecast()) == (Summary(), 0, [])
+
+
 @pytest.mark.parametrize("loss", [Loss.ANSWER, pytest.param(Loss.REQUEST, marks=[pytest.mark.thorough("each loss")])])
 def test_a_commit_whose_answer_is_lost_makes_no_second_row(
     sink: RedrivenSql, postgresql: LocalPostgresql, loss: Loss, monkeypatch: pytest.MonkeyPatch

@@ -15,8 +15,10 @@ from typing_extensions import override
 
 from sinkpipeline.cells.kind import CellPorts
 from sinkpipeline.cells.lettered import LetteredRecords
+from sinkpipeline.cells.redriving import last_settled
 from sinkpipeline.core.limits import UNKNOWN
 from sinkpipeline.core.lost_topics import data_topic_lost
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Letters
 from sinkpipeline.core.progress import Meta
 from sinkpipeline.core.redrive import (
@@ -112,8 +114,10 @@ class CellRedrive(Redrive):
 
     @override
     def forecast(self, survey: Survey) -> Iterator[str]:
-        pending = [LetterId(view.number, at) for view in survey.partitions for at in view.pending(self.settings.id)]
         cells = self.ports.ledger.cells
+        all_pending = {LetterId(view.number, at) for view in survey.partitions for at in view.pending(self.settings.id)}
+        not_told = self._not_told(survey) & all_pending
+        pending = sorted(all_pending - not_told)
         found = Counter[str]()
         first: set[str] = set()
         for begin in range(0, len(pending), MOST_LETTERS):
@@ -130,6 +134,11 @@ class CellRedrive(Redrive):
                 f"{len(self._reopened)} letters were redriven before, and their rows are lost: the {store} went back, "
                 "as by a restore; they are pending again"
             )
+        if not_told:
+            yield (
+                f"{len(not_told)} of them were redriven before, and their redrive was killed before it "
+                "wrote that into the dead-letter topic: the next one does so first"
+            )
         if found["repeated"]:
             yield f"{found['repeated']} of them repeat another letter of the same record: nothing is written for these"
         if found["uncounted"]:
@@ -140,6 +149,20 @@ class CellRedrive(Redrive):
             )
         if found["counting"]:
             yield from self.warnings
+
+    def _not_told(self, survey: Survey) -> frozenset[LetterId]:
+        """What a redrive has committed that was killed before the topic said so."""
+        views = {SourcePartition(survey.topic.name, view.number): view for view in survey.partitions}
+        cells = self.ports.ledger.cells
+        return frozenset(
+            LetterId(view.number, offset)
+            for at, settled in last_settled(cells, self.settings.id, views).items()
+            if settled is not None and settled.topic == survey.topic.id
+            for view in (views[at],)
+            for spans in self._records.not_told(cells, view.number, view.ledger, settled.outcomes).values()
+            for first, last in spans
+            for offset in range(first, last + 1)
+        )
 
     @override
     def _note(self, view: PartitionView, found: Letter | Foreign) -> None:
