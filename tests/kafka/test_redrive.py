@@ -370,6 +370,25 @@ def test_one_that_does_not_end_is_told_and_nothing_is_guessed(task: Dead, monkey
     assert task.redrive().delivered == COUNT
 
 
+def test_one_that_does_not_end_holds_up_no_other_partition(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those behind it, nor letters that are named."""
+    monkeypatch.setattr(dead_letter_log, "READ_DEADLINE_S", 1.0)
+    task = dead(kafka.bootstrap_servers, 40, partitions=2).kill()
+    by_partition = Counter(each.partition for each in task.ids().values())
+    assert set(by_partition) == {0, 1}
+    behind = next(each for each in task.ids().values() if each.partition == 1)
+    with topics.open_transaction(task.servers, topics.unique("foreign"), [(task.sink.dead, b"", b"")]):
+        assert task.redrive(ids=frozenset({behind})) == Summary(delivered=1), "its own partition can be read"
+        attempt = task.redriving()
+        survey = attempt.survey()
+        assert survey is not None
+        assert [view.hidden > 0 for view in survey.partitions] == [True, False]
+        refusal(lambda: attempt.carry_out(survey), Reason.DEAD_LETTERS_UNREADABLE)
+        assert attempt.summary == Summary(delivered=by_partition[1] - 1, pending=by_partition[0])
+    assert task.redrive().delivered == by_partition[0]
+    assert task.judge() == once(*range(40))
+
+
 @pytest.mark.thorough("random troubles beside the named ones")
 def test_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     count, chance = 300, random.Random(SEED)

@@ -130,8 +130,9 @@ class Redrive:
         plan = self._plan(survey.topic)
         self._total = survey.pending
         self._tell(Counter())
-        for view in survey.partitions:
-            if self.stop.is_set() or not view.may_hold(self.settings.id):
+        # A transaction that does not end holds up none but the partitions that it is in.
+        for view in sorted(survey.partitions, key=lambda each: each.hidden > 0):
+            if self.stop.is_set() or not view.may_hold(self.settings.id, self.wanted.ids):
                 continue
             at = SourcePartition(survey.topic.name, view.number)
             first = min(view.matched, default=0)

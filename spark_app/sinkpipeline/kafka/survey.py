@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from sinkpipeline.core.naming import SinkId
-from sinkpipeline.core.redrive import Ledger, Letter
+from sinkpipeline.core.redrive import Ledger, Letter, LetterId
 from sinkpipeline.core.topics import Topic
 
 
@@ -41,9 +41,13 @@ class PartitionView:
     hidden: int = 0
     """Offsets that open transactions hide for now."""
 
-    def may_hold(self, sink: SinkId) -> bool:
-        """Whether a letter is pending, or could be where nobody could read yet."""
-        return bool(self.hidden or self.pending(sink))
+    def may_hold(self, sink: SinkId, ids: Collection[LetterId] = ()) -> bool:
+        """Whether a letter is pending, or could be where nobody could read yet. `ids`: those wanted, where any are."""
+        stable = self.end - self.hidden
+        hides = self.hidden and (
+            not ids or any(each.partition == self.number and each.offset >= stable for each in ids)
+        )
+        return bool(hides or self.pending(sink))
 
     def pending(self, sink: SinkId) -> list[int]:
         return [offset for offset in sorted(self.matched) if self.ledger.outcome(sink, offset) is None]
