@@ -499,6 +499,28 @@ def test_a_compacted_topic_is_refused(task: Dead) -> None:
     refusal(task.redrive, Reason.DEAD_LETTER_FAILED)
 
 
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({}, ["12 of them are of records that are older"]),
+        ({"retention.ms": "-1"}, []),
+        ({"cleanup.policy": "compact"}, ["topic {} is compacted: what is written of a letter replaces"]),
+    ],
+    ids=str,
+)
+def test_what_becomes_of_rows_in_the_data_topic_is_told_before(
+    task: Dead, config: dict[str, str], told: list[str]
+) -> None:
+    if config:
+        topics.alter_topic(task.servers, task.sink.data, config)
+    redrive = task.redriving()
+    survey = redrive.survey()
+    assert survey is not None
+    found = list(redrive.forecast(survey))
+    assert len(found) == len(told)
+    assert all(line.startswith(start.format(task.sink.data)) for line, start in zip(found, told, strict=True))
+
+
 def test_foreign_records_are_told_and_passed_over(task: Dead) -> None:
     version_2 = [("sinkpipeline.dlq.version", b"2"), ("sinkpipeline.dlq.identity", task.sink.id.identity.encode())]
     odd = [(b"\xff", b"\xff", [], 1), (None, None, [], 1), (b"{}", None, version_2, 1)]

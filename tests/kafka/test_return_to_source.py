@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,7 +19,6 @@ from sinkpipeline.kafka.redrive import Redrive, Summary
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
 from sinkpipeline.kafka.survey import Survey
 from support.kafka import topics
-from support.sink.dead_letters import AT_MS
 from support.sink.one_sink import OneSink
 from support.sink.redrives import ALL_FINE
 
@@ -51,7 +51,7 @@ class Returning:
                 key=b"k",
                 value=b"%d of %s" % (offset, topic.encode()),
                 headers=None,
-                timestamp=AT_MS,
+                timestamp=int(time.time() * 1000),
             )
             verdict = Verdict(ErrorClass.WRONG_TYPE, "no number")
             value, key, _, _, headers = encode(DeadLetter(sink=self.sink.id, verdict=verdict, record=record))
@@ -100,6 +100,16 @@ def test_what_nobody_reads_any_more_is_not_returned_and_stays_pending(sink: OneS
     assert survey.by_source == {legacy: 3}
     assert redrive.carry_out(survey) == Summary(delivered=3), "as the sentence says"
     assert both.foreseen() == []
+
+
+def test_a_compacted_source_is_told_before(sink: OneSink) -> None:
+    """What is returned stands behind newer records of its key."""
+    one = Returning(sink, (sink.source,), (sink.source,))
+    one.start()
+    one.kill(sink.source, 1)
+    topics.alter_topic(sink.servers, sink.source, {"cleanup.policy": "compact"})
+    [told] = one.foreseen()
+    assert told.startswith(f"topic {sink.source} is compacted: ")
 
 
 def test_a_topic_of_which_there_is_nothing_to_return_holds_up_no_other(sink: OneSink) -> None:

@@ -25,6 +25,7 @@ from sinkpipeline.core.lost_topics import check_several
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
+from sinkpipeline.core.retention import redriven_too_old
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topic_ids import by_name, ids_of
 from sinkpipeline.core.topics import Topic
@@ -152,9 +153,19 @@ class Redrive:
                 self._before += writer.tally
         return self.summary
 
-    def forecast(self, survey: Survey) -> Iterator[str]:  # noqa: ARG002 - there is nothing more to know of a topic
+    def forecast(self, survey: Survey) -> Iterator[str]:
         """What a person should know before this is carried out, one sentence a line; changes nothing."""
-        return iter(())
+        times = [each.timestamp for each in survey.letters() if self.wanted.source_topic in (None, each.source_topic)]
+        if not times:
+            return
+        now = int(time.time() * 1000)
+        for topic in filter(None, (describe(self.admin, each) for each in self.settings.data_names)):
+            yield from redriven_too_old(topic, times, now)
+            if is_compacted(topic.config):
+                yield (
+                    f"topic {topic.name} is compacted: what is written of a letter replaces the row with its key, or "
+                    "deletes it where the value is null, even if that row is newer"
+                )
 
     @property
     def goes_into(self) -> str:

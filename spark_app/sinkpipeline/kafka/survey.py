@@ -18,12 +18,14 @@ class Matched:
 
     error_class: str
     source_topic: str
+    timestamp: int
+    """Of its record, in milliseconds; -1 where it has none."""
 
     @classmethod
     def of(cls, found: Letter) -> Matched:
-        letter = found.letter
+        letter, record = found.letter, found.letter.record
         # There are few topics, and may be many letters.
-        return cls(letter.verdict.error_class.value, sys.intern(letter.record.partition.topic))
+        return cls(letter.verdict.error_class.value, sys.intern(record.partition.topic), record.timestamp)
 
 
 @dataclass
@@ -64,16 +66,16 @@ class Survey:
     @property
     def by_class(self) -> Counter[str]:
         """Pending letters."""
-        return Counter(each.error_class for each in self._pending())
+        return Counter(each.error_class for each in self.letters())
 
     @property
     def by_source(self) -> Counter[str]:
         """Pending letters, by the topic that their records are of."""
-        return Counter(each.source_topic for each in self._pending())
+        return Counter(each.source_topic for each in self.letters())
 
     @property
     def pending(self) -> int:
-        return sum(1 for _ in self._pending())
+        return sum(1 for _ in self.letters())
 
     @property
     def hidden(self) -> int:
@@ -83,6 +85,7 @@ class Survey:
     def foreign(self) -> list[str]:
         return [f"{view.number}:{offset}: {why}" for view in self.partitions for offset, why in view.foreign.items()]
 
-    def _pending(self) -> Iterator[Matched]:
+    def letters(self) -> Iterator[Matched]:
+        """Those that are pending."""
         for view in self.partitions:
             yield from (view.matched[offset] for offset in view.pending(self.sink))

@@ -211,7 +211,12 @@ def told(survey: Survey) -> Iterator[str]:
 
 def foreseen(redrive: Redrive, survey: Survey, *, to_source: bool) -> Iterator[str]:
     """What a person should know before, one sentence a line; changes nothing."""
-    return staying(redrive.settings, survey) if to_source else redrive.forecast(survey)
+    if not to_source:
+        yield from redrive.forecast(survey)
+        return
+    yield from staying(redrive.settings, survey)
+    for topic in sorted(filter(redrive.settings.source.reads, survey.by_source)):
+        yield from returning(redrive.settings, topic, redrive.wanted).forecast(survey)
 
 
 def left(summary: Summary) -> Iterator[str]:
