@@ -495,8 +495,10 @@ def test_what_is_said_of_another_topic_settles_nothing(task: Dead, kafka: LocalK
 
 
 def test_a_compacted_topic_is_refused(task: Dead) -> None:
+    """Who follows the remedy is told what compaction may have removed."""
     topics.alter_topic(task.servers, task.sink.dead, {"cleanup.policy": "compact,delete"})
-    refusal(task.redrive, Reason.DEAD_LETTER_FAILED)
+    error = refusal(task.redrive, Reason.DEAD_LETTER_FAILED)
+    assert "What was redriven before may be pending again" in error.remedy
 
 
 @pytest.mark.parametrize(
