@@ -449,6 +449,25 @@ def test_a_progress_schema_of_another_server_is_not_reached(sink: RedrivenSql) -
     assert sink.redrive() == Summary(delivered=len(BAD))
 
 
+def test_a_topic_that_refuses_what_is_written_down_ends_it_and_nothing_is_done_twice(
+    sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compacted since it was looked at: behind a commit of the store, and before the claim."""
+
+    def transform(letters: Sequence[Letter]) -> RowBatch | None:
+        topics.alter_topic(sink.servers, sink.dead, {"cleanup.policy": "compact"})
+        return FINE(letters)
+
+    error = refusal(lambda: sink.redrive(transform), Reason.DEAD_LETTER_FAILED)
+    assert f"{sink.dead} refused what is to be written down" in error.message
+    assert len(sink.letters_with_ids()) == len(BAD), "no row was taken for bad"
+    with monkeypatch.context() as patch:
+        patch.setattr(redrive, "is_compacted", lambda _: False)
+        refusal(sink.redrive, Reason.RECORD_REFUSED)
+    topics.alter_topic(sink.servers, sink.dead, {"cleanup.policy": "delete"})
+    assert (sink.redrive(), sink.pending(), sink.times()) == (Summary(), 0, ONCE)
+
+
 # Broken on purpose: what is above finds it.
 
 

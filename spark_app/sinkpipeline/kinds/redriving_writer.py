@@ -22,6 +22,7 @@ from sinkpipeline.cells.sending import RowIds, numbered
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.redrive import Letter, Outcome, RedriveRecord, Span, spans_of
 from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.producers import TransactionalProducer
@@ -131,12 +132,23 @@ class CellRedriveWriter(RedriveWriter):
             yield None if epoch is None else RowIds(self._sink, record.partition, epoch).one(record.offset, number)
 
     def _record(self, outcomes: Mapping[str, Iterable[Span]]) -> None:
-        """Says in the topic what the store has committed."""
+        """Says in the topic what the store has committed.
+
+        Raises:
+            SinkPipelineError: DeadLetterFailed. No row is at fault, and none is tried again.
+        """
         if self._producer is None:
             raise ValueError("a writer is not used after it was closed")
         self._producer.begin()
-        self._producer.produce_rows(self._topic.name, self._saying(outcomes))
-        self._producer.commit()
+        try:
+            self._producer.produce_rows(self._topic.name, self._saying(outcomes))
+            self._producer.commit()
+        except RecordRefused as refusal:
+            raise SinkPipelineError(
+                Reason.DEAD_LETTER_FAILED,
+                f"{self._topic.name} refused what is to be written down of letters that were redriven: {refusal.text}",
+                "correct its configuration, and redrive again, which first writes it down: nothing is delivered twice",
+            ) from refusal
         settled = {outcome: tuple(each) for outcome, each in outcomes.items()}
         self._ledger.apply(RedriveRecord(sink=self._sink, topic_id=self._topic.id, run=self._plan.run, settled=settled))
 
@@ -187,6 +199,12 @@ class CellRedriveWriter(RedriveWriter):
     @override
     def _target_id(self, data: TopicRequest) -> str | None:
         return self._id_of_target()
+
+    @override
+    def _abort(self) -> None:
+        """A sentinel may be refused before the store was taken."""
+        if self._session is not None:
+            super()._abort()
 
     @override
     def _go_on(self) -> None:
