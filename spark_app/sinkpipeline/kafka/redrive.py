@@ -245,9 +245,9 @@ class Redrive:
                 Reason.DEAD_LETTER_FAILED,
                 f"the dead-letter topic {topic.name} is compacted, so what was redriven can't be written down in it",
                 # No record without a key is kept, however old it is.
-                "set its cleanup.policy to delete. What was redriven before may be pending again: compaction removes the "
-                "records that say so, and a topic would get it twice. Look at `sinkpipeline dlq list`, and redrive by "
-                "time or by ids only what never was",
+                "set its cleanup.policy to delete. What was redriven before may be pending again: compaction removes "
+                "the records that say so, and a topic would get it twice. Look at `sinkpipeline dlq list`, and redrive "
+                "by time or by ids only what never was",
             )
         return self._plan_of_target(topic, self.meta())
 
