@@ -73,6 +73,15 @@ def test_what_is_dropped_by_where_is_settled_too(task: Dead) -> None:
     assert task.judge() == once(*(n for n in range(COUNT) if n not in (0, 5, COUNT - 1)))
 
 
+def test_a_record_of_before_1970_is_a_letter_and_is_redriven(kafka: LocalKafka) -> None:
+    """Brokers take any timestamp: what .NET has where no time was set is of the year 1."""
+    times = [-62_135_596_800_000, -2, -(2**62)]
+    task = Dead(kafka.bootstrap_servers, [(b"v", b"k", [], at) for at in times]).kill()
+    assert [each.record.timestamp for each in task.letters()] == times
+    assert task.redriving().survey().foreign == []  # type: ignore[union-attr]
+    assert task.redrive() == Summary(delivered=len(times))
+
+
 @pytest.mark.thorough("a rare end: the usual ones are in make test")
 def test_a_chunk_of_which_nothing_is_left(task: Dead) -> None:
     assert task.redrive(Repaired(filtered=frozenset(range(COUNT)))) == Summary(filtered=COUNT)
@@ -361,6 +370,25 @@ def test_one_that_does_not_end_is_told_and_nothing_is_guessed(task: Dead, monkey
     assert task.redrive().delivered == COUNT
 
 
+def test_one_that_does_not_end_holds_up_no_other_partition(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those behind it, nor letters that are named."""
+    monkeypatch.setattr(dead_letter_log, "READ_DEADLINE_S", 1.0)
+    task = dead(kafka.bootstrap_servers, 40, partitions=2).kill()
+    by_partition = Counter(each.partition for each in task.ids().values())
+    assert set(by_partition) == {0, 1}
+    behind = next(each for each in task.ids().values() if each.partition == 1)
+    with topics.open_transaction(task.servers, topics.unique("foreign"), [(task.sink.dead, b"", b"")]):
+        assert task.redrive(ids=frozenset({behind})) == Summary(delivered=1), "its own partition can be read"
+        attempt = task.redriving()
+        survey = attempt.survey()
+        assert survey is not None
+        assert [view.hidden > 0 for view in survey.partitions] == [True, False]
+        refusal(lambda: attempt.carry_out(survey), Reason.DEAD_LETTERS_UNREADABLE)
+        assert attempt.summary == Summary(delivered=by_partition[1] - 1, pending=by_partition[0])
+    assert task.redrive().delivered == by_partition[0]
+    assert task.judge() == once(*range(40))
+
+
 @pytest.mark.thorough("random troubles beside the named ones")
 def test_trouble_at_random(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     count, chance = 300, random.Random(SEED)
@@ -467,8 +495,32 @@ def test_what_is_said_of_another_topic_settles_nothing(task: Dead, kafka: LocalK
 
 
 def test_a_compacted_topic_is_refused(task: Dead) -> None:
+    """Who follows the remedy is told what compaction may have removed."""
     topics.alter_topic(task.servers, task.sink.dead, {"cleanup.policy": "compact,delete"})
-    refusal(task.redrive, Reason.DEAD_LETTER_FAILED)
+    error = refusal(task.redrive, Reason.DEAD_LETTER_FAILED)
+    assert "What was redriven before may be pending again" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({}, ["12 of them are of records that are older"]),
+        ({"retention.ms": "-1"}, []),
+        ({"cleanup.policy": "compact"}, ["topic {} is compacted: what is written of a letter replaces"]),
+    ],
+    ids=str,
+)
+def test_what_becomes_of_rows_in_the_data_topic_is_told_before(
+    task: Dead, config: dict[str, str], told: list[str]
+) -> None:
+    if config:
+        topics.alter_topic(task.servers, task.sink.data, config)
+    redrive = task.redriving()
+    survey = redrive.survey()
+    assert survey is not None
+    found = list(redrive.forecast(survey))
+    assert len(found) == len(told)
+    assert all(line.startswith(start.format(task.sink.data)) for line, start in zip(found, told, strict=True))
 
 
 def test_foreign_records_are_told_and_passed_over(task: Dead) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from servers.local_kafka import LocalKafka
 from servers.nats import LocalNats
 from sinkpipeline.cli.main import cli
 from sinkpipeline.core.deadletter import ErrorClass
+from sinkpipeline.core.errors import Reason
 from sinkpipeline.core.manifest import parse_manifest
+from sinkpipeline.core.redrive import Letter, LetterId
 from sinkpipeline.kafka.redrive import Summary
 from sinkpipeline.kinds import Clients
 from sinkpipeline.kinds.looking import inspect, preflight, purify
@@ -25,10 +28,11 @@ from sinkpipeline.sinks.removal import SinkRemoval
 from support.app.command import manifest
 from support.kafka import topics
 from support.resource.streams import stream
-from support.sink.cell_sink import COUNT, deliver_rest, handled_but_not_noted, redrive
+from support.sink.cell_sink import COUNT, deliver_rest, handled_but_not_noted, redrive, redriving
 from support.sink.nats_redrives import NatsRepaired, of_a_stream
 from support.sink.nats_sink import LetteredNats, api, batch, messages, of_offsets
 from support.sink.redrives import RedriveProcess
+from support.sink.starts import refusal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 BAD = "a.subject.of.nobody"
@@ -129,16 +133,24 @@ def test_letters_count_also_where_messages_expire_since(sink: LetteredNats) -> N
     assert sink.delivered() == sink.once
 
 
-@pytest.mark.thorough("many of them")
-def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats) -> None:
-    """Each costs no commit of its own, neither as it is refused nor as it is redriven."""
-    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"), count=600)
+@pytest.mark.parametrize(
+    "left",
+    [
+        range(3),
+        pytest.param(range(1_200), marks=pytest.mark.thorough("rows for all of them")),
+        pytest.param(range(0), marks=pytest.mark.thorough("rows for none")),
+    ],
+)
+def test_more_letters_than_a_batch_takes_with_their_cells(sink: LetteredNats, left: range) -> None:
+    """Each costs no commit of its own, neither as it is refused nor as it is redriven. `where` may drop many."""
+    many = LetteredNats(sink.address, servers=sink.servers, stem=topics.unique("nats"), count=1_200)
     many.produce()
-    many.driver(600, rows(many, range(600))).drain()
-    assert (len(many.letters()), many.delivered().total()) == (600, 0)
-    _, done = redrive(many.settings, NatsRepaired())
-    assert done == Summary(delivered=600)
-    assert many.delivered() == many.once
+    many.driver(1_200, rows(many, range(1_200))).drain()
+    assert (len(many.letters()), many.delivered().total()) == (1_200, 0)
+    _, done = redrive(many.settings, NatsRepaired(left))
+    assert done == Summary(delivered=len(left), filtered=1_200 - len(left))
+    assert many.delivered() == {(0, each): 1 for each in left}
+    assert redrive(many.settings, NatsRepaired(left)) == ([], Summary())
     many.close()
 
 
@@ -175,3 +187,46 @@ def test_what_is_seen_of_a_stream_while_nobody_runs_and_what_is_done_to_it(
     with Clients() as clients:
         assert SinkRemoval(ports=clients.ports(settings)).carry_out() is None, "its stream does not stay"
     assert "error" in api(nats.address, f"STREAM.INFO.{name}")
+
+
+def test_a_connection_that_is_lost_during_a_chunk_ends_no_redrive(sink: LetteredNats) -> None:
+    """Versions of the letters' cells were read on it, and mean nothing on another one."""
+    sink.driver(COUNT, rows(sink, (1, 2, 7))).drain()
+    lost: list[object] = []
+
+    def transform(letters: Sequence[Letter]) -> RowBatch | None:
+        lost.append(found.ports.client.close())  # type: ignore[attr-defined]
+        return NatsRepaired()(letters)
+
+    with closing(redriving(sink.settings, transform)) as found:
+        survey = found.survey()
+        assert survey is not None
+        assert found.carry_out(survey) == Summary(delivered=3)
+    assert (len(lost), sink.delivered()) == (1, sink.once)
+
+
+def test_a_letter_that_another_one_has_settled_while_the_connection_was_lost(sink: LetteredNats) -> None:
+    """In another partition, so that no redrive fences the other one: the letter's cell is gone."""
+    sink.driver(COUNT, rows(sink, (1, 2, 7))).drain()
+    topics.add_partitions(sink.servers, sink.dead, 2)
+    [again] = [each for each in topics.read_uncommitted(sink.servers, sink.dead) if offset_of(each.headers) == 2]
+    topics.produce_whole(sink.servers, sink.dead, [(again.value, again.key, [*again.headers], 0)], partition=1)
+
+    def transform(letters: Sequence[Letter]) -> RowBatch | None:
+        with closing(redriving(sink.settings, NatsRepaired(), ids=(LetterId(1, 0),))) as newer:
+            other = newer.survey()
+            assert other is not None
+            assert newer.carry_out(other) == Summary(delivered=1)
+        found.ports.client.close()  # type: ignore[attr-defined]
+        return NatsRepaired()(letters)
+
+    with closing(redriving(sink.settings, transform)) as found:
+        survey = found.survey()
+        assert survey is not None
+        refusal(lambda: found.carry_out(survey), Reason.SUPERSEDED)
+    assert redrive(sink.settings, NatsRepaired())[1] == Summary(delivered=2, repeated=1)
+    assert sink.delivered() == sink.once
+
+
+def offset_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    return int(dict(headers)["sinkpipeline.dlq.source.offset"] or b"")

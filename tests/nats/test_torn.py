@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from sinkpipeline.sinks.contract import RowBatch
 from support.sink.cell_driver import Driver
 from support.sink.cell_sink import P0
 from support.sink.nats_sink import NatsSink, asked, of_offsets
+from support.sink.nats_store import block_of, cut
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -37,22 +37,6 @@ def sink_of(server: LocalNats, ends: dict[SourcePartition, int]) -> Iterator[Nat
     found = NatsSink(server.address, ends=ends)
     yield found
     found.close()
-
-
-def block_of(server: LocalNats, stream: str) -> Path:
-    [block] = server.store.glob(f"*/streams/{stream}/msgs/*.blk")
-    return block
-
-
-def cut(server: LocalNats, stream: str, size: int) -> None:
-    """The last bytes of its only block, and what is an index of them."""
-    server.kill()
-    block = block_of(server, stream)
-    for index in block.parent.glob("*.db"):
-        index.unlink()
-    with block.open("r+b") as file:
-        file.truncate(size)
-    server.start()
 
 
 def sizes(server: LocalNats, sink: NatsSink, commits: int) -> tuple[int, int]:

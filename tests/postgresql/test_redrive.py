@@ -14,7 +14,7 @@ from servers.local_kafka import LocalKafka
 from servers.postgresql import LocalPostgresql
 from servers.sql_proxy import Loss, SqlProxy
 from sinkpipeline.cells import lettered
-from sinkpipeline.cells.redriving import RedriveSession
+from sinkpipeline.cells.redriving import RedriveSession, Settled
 from sinkpipeline.cells.store import Cell, Puts
 from sinkpipeline.cli.dlq.contents import read_contents
 from sinkpipeline.cli.dlq.purging import UpTo, bounds_of, delete_records
@@ -23,7 +23,7 @@ from sinkpipeline.core.redrive import Letter
 from sinkpipeline.kafka import redrive
 from sinkpipeline.kafka.letters import KafkaLetters
 from sinkpipeline.kafka.redrive import Summary
-from sinkpipeline.kinds import redriving
+from sinkpipeline.kinds import redriving, redriving_writer
 from sinkpipeline.postgresql.settings import Connection, Upsert
 from sinkpipeline.sinks.contract import RowBatch
 from sinkpipeline.sinks.removal import SinkRemoval
@@ -306,6 +306,28 @@ def test_it_is_killed_at_every_point(sink: RedrivenSql, tmp_path: Path, point: s
     assert {contents.state(each) for each in contents.letters} == {"Delivered"}
 
 
+class KilledError(BaseException):
+    pass
+
+
+def test_what_a_killed_redrive_has_committed_is_not_told_as_uncounted(
+    sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are there, and the topic does not say so: nobody is to write these records to the source again."""
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving_writer.CellRedriveWriter, "_record", killed)
+        with pytest.raises(KilledError):
+            sink.redrive()
+    assert (sink.times(), sink.pending()) == (ONCE, len(BAD))
+    [told] = sink.forecast()
+    assert told.startswith(f"{len(BAD)} of them were redriven before, and their redrive was killed")
+    assert (sink.redrive(), sink.pending(), sink.forecast()) == (Summary(), 0, [])
+
+
 @pytest.mark.parametrize("loss", [Loss.ANSWER, pytest.param(Loss.REQUEST, marks=[pytest.mark.thorough("each loss")])])
 def test_a_commit_whose_answer_is_lost_makes_no_second_row(
     sink: RedrivenSql, postgresql: LocalPostgresql, loss: Loss, monkeypatch: pytest.MonkeyPatch
@@ -427,6 +449,25 @@ def test_a_progress_schema_of_another_server_is_not_reached(sink: RedrivenSql) -
     assert sink.redrive() == Summary(delivered=len(BAD))
 
 
+def test_a_topic_that_refuses_what_is_written_down_ends_it_and_nothing_is_done_twice(
+    sink: RedrivenSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compacted since it was looked at: behind a commit of the store, and before the claim."""
+
+    def transform(letters: Sequence[Letter]) -> RowBatch | None:
+        topics.alter_topic(sink.servers, sink.dead, {"cleanup.policy": "compact"})
+        return FINE(letters)
+
+    error = refusal(lambda: sink.redrive(transform), Reason.DEAD_LETTER_FAILED)
+    assert f"{sink.dead} refused what is to be written down" in error.message
+    assert len(sink.letters_with_ids()) == len(BAD), "no row was taken for bad"
+    with monkeypatch.context() as patch:
+        patch.setattr(redrive, "is_compacted", lambda _: False)
+        refusal(sink.redrive, Reason.RECORD_REFUSED)
+    topics.alter_topic(sink.servers, sink.dead, {"cleanup.policy": "delete"})
+    assert (sink.redrive(), sink.pending(), sink.times()) == (Summary(), 0, ONCE)
+
+
 # Broken on purpose: what is above finds it.
 
 
@@ -447,12 +488,12 @@ def test_one_that_is_broken_is_found(make: Callable[..., RedrivenSql]) -> None:
 
     real = RedriveSession.settle
 
-    def forgetful(self: RedriveSession, settled: redriving.Settled, letters: Puts) -> None:
+    def forgetful(self: RedriveSession, settled: Settled, letters: Puts) -> None:
         real(self, replace(settled, outcomes={}), letters)
 
     for broken, name, by, finds in (
         (lettered, "counted", counts_always, repeated),
-        (redriving._Writer, "_cells_of", lambda *_: {}, repeated),
+        (redriving_writer.CellRedriveWriter, "_cells_of", lambda *_: {}, repeated),
         (RedriveSession, "settle", forgetful, in_doubt),
     ):
         sink = make()

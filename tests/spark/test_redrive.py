@@ -14,6 +14,8 @@ from support.spark_source import letter
 
 pytestmark = pytest.mark.spark
 
+YEAR_1 = -62_135_596_800_000
+"""What .NET has where no time was set."""
 RAW = RowPlan(decode_format="raw", on_null="PassThrough")
 
 
@@ -31,13 +33,15 @@ def test_bytes_headers_and_times_are_the_source_s(spark: SparkSession) -> None:
         letter(3, 30, b"\xff\x00", headers=odd),
         letter(5, 20, None, timestamp=-1),
         letter(6, 20, b"", timestamp=2**62, partition=1),
+        letter(7, 21, b"", timestamp=YEAR_1, partition=1),
+        letter(8, 22, b"", timestamp=-(2**63), partition=1),
     )
-    assert found.offsets == [3, 5, 6]
-    assert found.values == [b"\xff\x00", None, b""]
-    assert found.keys == [b"k", None, b"k"]
-    assert found.headers == [odd, None, None]
-    assert found.timestamps[:2] == [5_000, -1]
-    assert found.errors is None or found.errors == [None] * 3
+    assert found.offsets == [3, 5, 6, 7, 8]
+    assert found.values == [b"\xff\x00", None, b"", b"", b""]
+    assert found.keys == [b"k", None, b"k", b"k", b"k"]
+    assert found.headers == [odd, None, None, None, None]
+    assert [*found.timestamps[:2], found.timestamps[3]] == [5_000, -1, YEAR_1]
+    assert found.errors is None or found.errors == [None] * 5
 
 
 def test_each_row_has_its_letter_s_offset_also_where_some_are_dropped_and_some_fail(spark: SparkSession) -> None:

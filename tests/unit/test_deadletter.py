@@ -38,7 +38,7 @@ records = st.builds(
     key=payloads,
     value=payloads,
     headers=own_headers.map(lambda headers: headers or None),
-    timestamp=st.integers(-1, 2**62),
+    timestamp=st.integers(-(2**63), 2**63 - 1),
 )
 letters = st.builds(
     DeadLetter,
@@ -131,7 +131,7 @@ def test_more_headers_are_passed_over(letter: DeadLetter, more: list[tuple[str, 
         ("source.offset", b"-1", "can't be read"),
         ("source.offset", b"9223372036854775808", "can't be read"),
         ("source.partition", b"2147483648", "can't be read"),
-        ("source.timestamp", b"-2", "can't be read"),
+        ("source.timestamp", b"-9223372036854775809", "can't be read"),
         ("source.partition", None, "no sinkpipeline.dlq.source.partition"),
         ("sink", b"a/b", "can't be read"),
         ("identity", b"", "can't be read"),

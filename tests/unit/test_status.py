@@ -302,6 +302,19 @@ def test_timestamps_are_as_kubernetes_writes_them() -> None:
     assert timestamp(NOW) == THEN
 
 
+@pytest.mark.parametrize(
+    ("unix_ms", "expected"),
+    [
+        (-1, "1969-12-31T23:59:59Z"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00Z"),
+        (-(2**63), "0001-01-01T00:00:00Z"),
+        (2**63 - 1, "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_a_timestamp_of_a_record_may_be_any_number(unix_ms: int, expected: str) -> None:
+    assert timestamp(unix_ms) == expected
+
+
 def test_memory_is_read_back() -> None:
     assert memory_of(rendered(sink("other"), sink("one")), IDENTITY, "one") == Memory(
         epoch=2,

@@ -13,6 +13,7 @@ from sinkpipeline.core.ledger_ports import Ids
 from sinkpipeline.core.limits import UNKNOWN, TopicLimits
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Letters, LetterTarget, Source, Target
+from sinkpipeline.core.redrive import MOST_LETTERS
 from sinkpipeline.core.task_ports import Sender
 from sinkpipeline.sinks.contract import BatchPlan, SinkKind
 from sinkpipeline.sinks.letters import LettersElsewhere
@@ -75,6 +76,11 @@ class CellPorts(ABC, Generic[S, C]):
     @abstractmethod
     def ids(self, topics: Collection[str]) -> Ids:
         """As of `Ports`."""
+
+    @property
+    def most_letters(self) -> int:
+        """How many letters one commit of a redrive settles at most: a row and a cell of each, and a cell of its own."""
+        return MOST_LETTERS
 
     def check_redrive(self) -> None:
         """That a redrive may do what a run does not, which is nothing unless a kind says so.

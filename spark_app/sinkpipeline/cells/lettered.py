@@ -19,7 +19,7 @@ from sinkpipeline.cells.records import decode_cell
 from sinkpipeline.cells.store import NO_CELL, Cell, Cells, Version
 from sinkpipeline.core.naming import SinkId
 from sinkpipeline.core.order import is_before
-from sinkpipeline.core.redrive import MOST_LETTERS, Ledger, Letter, LetterId
+from sinkpipeline.core.redrive import MOST_LETTERS, Ledger, Letter, LetterId, Span, spans
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,28 @@ class LetteredRecords:
             else:
                 uncounted.add(id_)
         return Fates(counting, frozenset(repeated), frozenset(uncounted))
+
+    def not_told(
+        self, cells: Cells, partition: int, ledger: Ledger, outcomes: Mapping[str, Sequence[Span]]
+    ) -> dict[str, tuple[Span, ...]]:
+        """What the last commit of a redrive has settled, and the topic does not say yet, by outcome.
+
+        `outcomes`: as the redrive's cell has them. A letter that counts is not among it: its row went with its cell, so
+        a server has lost the end of the commit that wrote both. Such a letter is pending, also one that was reopened.
+
+        Raises:
+            SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown, and what reading raises.
+        """
+        named = {
+            outcome: [at for first, last in each for at in range(first, last + 1)] for outcome, each in outcomes.items()
+        }
+        found = {outcome: [at for at in each if not ledger.outcome(self.sink, at)] for outcome, each in named.items()}
+        ids = [LetterId(partition, at) for each in found.values() for at in each]
+        # Of one that nobody has read, as retention has taken it, there is no cell to ask.
+        counting = self.fates(cells, [each for each in ids if each in self._known]).counting
+        lost = {each.offset for each in counting}
+        left = {outcome: tuple(spans(at for at in each if at not in lost)) for outcome, each in found.items()}
+        return {outcome: each for outcome, each in left.items() if each}
 
     def reopen(self, cells: Cells) -> list[LetterId]:
         """The settled letters that count, which are pending from here on: the store went back, and lost their rows.

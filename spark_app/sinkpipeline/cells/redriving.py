@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from typing_extensions import override
@@ -94,11 +94,28 @@ class RedriveSession(CellSession):
         except Fenced as fenced:
             if fenced.args[0] == self.key:
                 raise
-            raise SinkPipelineError(
-                Reason.SUPERSEDED,
-                f"a dead letter was settled by somebody else, or counted anew by its driver, meanwhile: {fenced}",
-                "redrive again: what was settled stays settled",
-            ) from fenced
+            raise settled_by_another(str(fenced)) from fenced
+
+
+def settled_by_another(letter: str) -> SinkPipelineError:
+    return SinkPipelineError(
+        Reason.SUPERSEDED,
+        f"a dead letter was settled by somebody else, or counted anew by its driver, meanwhile: {letter}",
+        "redrive again: what was settled stays settled",
+    )
+
+
+def last_settled(
+    cells: Cells, sink: SinkId, partitions: Collection[SourcePartition]
+) -> dict[SourcePartition, Settled | None]:
+    """What the last commits of redrives have settled in partitions of the dead-letter topic; changes nothing.
+
+    Raises:
+        SinkPipelineError: ProgressCorrupt, ProgressVersionUnknown, and what reading raises.
+    """
+    keys = {each: redrive_of(sink).partition_key(each) for each in partitions}
+    found = cells.read(list(keys.values()))
+    return {each: decode_settled(found[key], key) for each, key in keys.items()}
 
 
 def take(

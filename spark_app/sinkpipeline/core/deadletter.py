@@ -122,7 +122,7 @@ class SourceRecord:
     value: bytes | None
     headers: Headers
     timestamp: int
-    """Milliseconds; -1 where it has none."""
+    """Milliseconds; -1 where it has none. A broker takes any number: a producer's least date is far below 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ def parse(value: bytes | None, key: bytes | None, headers: Headers) -> DeadLette
                 key=key,
                 value=value,
                 headers=headers[:begin] or None,
-                timestamp=envelope.number(_TIMESTAMP, least=-1),
+                timestamp=envelope.number(_TIMESTAMP, least=-(2**63)),
             ),
             redrives=envelope.number(_REDRIVES) if _REDRIVES in envelope else 0,
         )

@@ -1,8 +1,8 @@
-"""Whether a data topic deletes rows for their age as soon as they were written: a row has its record's timestamp."""
+"""Whether a topic deletes rows for their age as soon as they were written: a row has its record's timestamp."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.topics import Topic
@@ -45,3 +45,24 @@ def too_old(topic: Topic, begins: Mapping[SourcePartition, int], young: Mapping[
         f"otherwise. Records before offset {found[first]} of topic {first.topic}, partition {first.partition}{more}, "
         "are older. To keep them, give the topic retention.ms=-1 or message.timestamp.type=LogAppendTime"
     )
+
+
+def redriven_too_old(topic: Topic, timestamps: Iterable[int], now_ms: int) -> Iterator[str]:
+    """A warning for a topic that `keeps_ms`, if letters are to be redriven into it whose records are older.
+
+    Args:
+        topic: with its configuration.
+        timestamps: of these records, in milliseconds; -1 where one has none.
+        now_ms: the time.
+    """
+    kept = keeps_ms(topic)
+    if kept is None:
+        return
+    old = sum(each != -1 and each < now_ms - kept for each in timestamps)
+    if old:
+        yield (
+            f"{old} of them are of records that are older than topic {topic.name} keeps rows, which is "
+            f"{kept / _HOUR_MS:,.6g} h (retention.ms): what is written of them has their timestamps, unless "
+            "transform.select.timestamp says otherwise, and may be deleted within minutes. To keep it, first give the "
+            "topic retention.ms=-1 or message.timestamp.type=LogAppendTime"
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, cast
 
 from sinkpipeline.core.documents import DeadLetters, Frontier, SinkProgress
@@ -19,6 +19,7 @@ from sinkpipeline.core.guarantees import exactly_once
 from sinkpipeline.core.held_back import HeldBack
 from sinkpipeline.core.lookups import TableInfo
 from sinkpipeline.core.lookups import told as told_tables
+from sinkpipeline.core.moments import calendar_time
 from sinkpipeline.core.progress import PartitionProgress, Progress
 from sinkpipeline.core.tally import entries, total
 from sinkpipeline.core.topic_ids import to_status
@@ -163,7 +164,7 @@ def _required(sinks: Iterable[SinkReport]) -> list[SinkReport]:
 
 def timestamp(unix_ms: int) -> str:
     """RFC 3339 in UTC, in whole seconds, as Kubernetes writes it."""
-    return datetime.fromtimestamp(unix_ms // 1000, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return calendar_time(unix_ms).isoformat().replace("+00:00", "Z")
 
 
 def instant(told: object) -> int | None:

@@ -22,9 +22,10 @@ from sinkpipeline.core.batch import OffsetRange
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.limits import is_compacted
 from sinkpipeline.core.lost_topics import check_several
-from sinkpipeline.core.naming import SinkId, SourcePartition
+from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.progress import Meta, PartitionProgress
 from sinkpipeline.core.redrive import MOST_LETTERS, Foreign, Ledger, Letter, Outcome, Wanted, chunks
+from sinkpipeline.core.retention import redriven_too_old
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.topic_ids import by_name, ids_of
 from sinkpipeline.core.topics import Topic
@@ -35,6 +36,7 @@ from sinkpipeline.kafka.kind import KAFKA
 from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.redrive_writer import DATA, GONE, LEFT, UNCOUNTED, Destination, RedriveWriter
 from sinkpipeline.kafka.settings import DeadLetterSettings, SinkSettings
+from sinkpipeline.kafka.survey import Matched, PartitionView, Survey
 from sinkpipeline.kafka.views import describe, limits_of
 from sinkpipeline.sinks.contract import BatchPlan, RowBatch
 
@@ -70,55 +72,6 @@ class Summary:
     def settled(self) -> int:
         told = self.delivered + self.returned + self.filtered + self.dead_lettered + self.repeated
         return told + self.kept + self.uncounted + self.gone
-
-
-@dataclass
-class PartitionView:
-    """What was read of one partition."""
-
-    number: int
-    end: int
-    """Letters from here on are of a later redrive."""
-    ledger: Ledger
-    matched: dict[int, str] = field(default_factory=dict)
-    """Offset of every letter that is wanted, pending or not, and its error class."""
-    foreign: dict[int, str] = field(default_factory=dict)
-    """Offset of what is no letter, and why."""
-    hidden: int = 0
-    """Offsets that open transactions hide for now."""
-
-    def may_hold(self, sink: SinkId) -> bool:
-        """Whether a letter is pending, or could be where nobody could read yet."""
-        return bool(self.hidden or self.pending(sink))
-
-    def pending(self, sink: SinkId) -> list[int]:
-        return [offset for offset in sorted(self.matched) if self.ledger.outcome(sink, offset) is None]
-
-
-@dataclass
-class Survey:
-    """What was read of a dead-letter topic."""
-
-    sink: SinkId
-    topic: Topic
-    partitions: list[PartitionView]
-
-    @property
-    def by_class(self) -> Counter[str]:
-        """Pending letters."""
-        return Counter(view.matched[offset] for view in self.partitions for offset in view.pending(self.sink))
-
-    @property
-    def pending(self) -> int:
-        return sum(self.by_class.values())
-
-    @property
-    def hidden(self) -> int:
-        return sum(view.hidden for view in self.partitions)
-
-    @property
-    def foreign(self) -> list[str]:
-        return [f"{view.number}:{offset}: {why}" for view in self.partitions for offset, why in view.foreign.items()]
 
 
 @dataclass(kw_only=True)
@@ -178,8 +131,9 @@ class Redrive:
         plan = self._plan(survey.topic)
         self._total = survey.pending
         self._tell(Counter())
-        for view in survey.partitions:
-            if self.stop.is_set() or not view.may_hold(self.settings.id):
+        # A transaction that does not end holds up none but the partitions that it is in.
+        for view in sorted(survey.partitions, key=lambda each: each.hidden > 0):
+            if self.stop.is_set() or not view.may_hold(self.settings.id, self.wanted.ids):
                 continue
             at = SourcePartition(survey.topic.name, view.number)
             first = min(view.matched, default=0)
@@ -199,9 +153,19 @@ class Redrive:
                 self._before += writer.tally
         return self.summary
 
-    def forecast(self, survey: Survey) -> Iterator[str]:  # noqa: ARG002 - there is nothing more to know of a topic
+    def forecast(self, survey: Survey) -> Iterator[str]:
         """What a person should know before this is carried out, one sentence a line; changes nothing."""
-        return iter(())
+        times = [each.timestamp for each in survey.letters() if self.wanted.source_topic in (None, each.source_topic)]
+        if not times:
+            return
+        now = int(time.time() * 1000)
+        for topic in filter(None, (describe(self.admin, each) for each in self.settings.data_names)):
+            yield from redriven_too_old(topic, times, now)
+            if is_compacted(topic.config):
+                yield (
+                    f"topic {topic.name} is compacted: what is written of a letter replaces the row with its key, or "
+                    "deletes it where the value is null, even if that row is newer"
+                )
 
     @property
     def goes_into(self) -> str:
@@ -223,7 +187,7 @@ class Redrive:
         pace = _Pace(self.rate, self.stop)
         read = 0
         with self._log(topic) as log:
-            for chunk in chunks(log.letters(number, pending), most=pace.most):
+            for chunk in chunks(log.letters(number, pending), most=min(pace.most, self._most_letters)):
                 pace.wait_for(len(chunk))
                 if self.stop.is_set():
                     return
@@ -241,7 +205,7 @@ class Redrive:
         if isinstance(found, Foreign):
             view.foreign[found.id.offset] = found.why
         elif self.wanted.matches(found):
-            view.matched[found.id.offset] = found.letter.verdict.error_class.value
+            view.matched[found.id.offset] = Matched.of(found)
 
     def _tell(self, current: Counter[str]) -> None:
         tally = self._before + current
@@ -266,6 +230,11 @@ class Redrive:
             )
         return self.settings.dead_letter
 
+    @property
+    def _most_letters(self) -> int:
+        """Of one transaction."""
+        return MOST_LETTERS
+
     def _log(self, topic: Topic) -> DeadLetterLog:
         return DeadLetterLog(self.settings.connection, topic, self.settings.group_id)
 
@@ -275,7 +244,10 @@ class Redrive:
             raise SinkPipelineError(
                 Reason.DEAD_LETTER_FAILED,
                 f"the dead-letter topic {topic.name} is compacted, so what was redriven can't be written down in it",
-                "set its cleanup.policy to delete",
+                # No record without a key is kept, however old it is.
+                "set its cleanup.policy to delete. What was redriven before may be pending again: compaction removes "
+                "the records that say so, and a topic would get it twice. Look at `sinkpipeline dlq list`, and redrive "
+                "by time or by ids only what never was",
             )
         return self._plan_of_target(topic, self.meta())
 

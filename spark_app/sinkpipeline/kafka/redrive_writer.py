@@ -246,8 +246,8 @@ class RedriveWriter(TransactionalWriter):
             self._met |= self._ledger.runs(self._sink)
         self._claim_target()
         doubt, self._doubt = self._doubt, None
-        if doubt is not None and self._ledger.outcome(self._sink, next(iter(doubt.outcomes))) is not None:
-            # It was committed; only the answer was lost.
+        if doubt is not None and self._came_through(doubt):
+            # Only the answer was lost.
             self._settled(doubt)
         self._start_over()
 
@@ -261,6 +261,10 @@ class RedriveWriter(TransactionalWriter):
 
     def _claim_target(self) -> None:
         """Where rows go another way than letters: takes that as well, once all was read that was settled before."""
+
+    def _came_through(self, doubt: Doubt) -> bool:
+        """Whether it was committed, by all that was read since."""
+        return self._ledger.outcome(self._sink, next(iter(doubt.outcomes))) is not None
 
     def _read(self, found: Iterable[Letter | Foreign]) -> None:
         for each in found:

@@ -1,12 +1,13 @@
 """Redriving letters back into their source: the records as they were, in their partitions, to be read again.
 
 Only where that is what it seems: one sink, as every sink of the pipeline would read them; one cluster, so that a record
-and what settles its letter are one transaction; and a source that is read committed.
+and what settles its letter are one transaction; and a source that is read committed. The letters of a topic that the
+pipeline does not read any more stay pending: nobody would read what is written there, and it would count as settled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sinkpipeline.core.errors import Reason, SinkPipelineError
@@ -17,6 +18,7 @@ from sinkpipeline.core.topics import TopicRequest
 from sinkpipeline.kafka.redrive import Redrive
 from sinkpipeline.kafka.redrive_writer import Destination
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.survey import Survey
 from sinkpipeline.sinks.contract import RowBatch
 
 
@@ -44,6 +46,17 @@ def returning(settings: SinkSettings, topic: str, wanted: Wanted) -> Redrive:
         transform=originals,
         destination=Destination(Outcome.RETURNED, lambda meta: meta.source.get(topic), _not_the_source),
     )
+
+
+def staying(settings: SinkSettings, survey: Survey) -> Iterator[str]:
+    """The letters that are not returned, as nobody would read their records: one sentence a topic."""
+    for topic, letters in sorted(survey.by_source.items()):
+        if not settings.source.reads(topic):
+            yield (
+                f"{letters} letters of {topic} stay pending: the pipeline does not read that topic any more, and so "
+                f"would not read their records there. To deliver them into {settings.data.name}, redrive without "
+                "--to source, or by an action with to: Data"
+            )
 
 
 def originals(letters: Sequence[Letter]) -> RowBatch:

@@ -90,6 +90,12 @@ class NatsPorts(CellPorts[SinkSettings, Client]):
         place = read_row_place(self.client, settings, target)
         return NatsCells(self.client, settings.stream.name, settings.progress_subject, place)
 
+    @property
+    @override
+    def most_letters(self) -> int:
+        """All of it is one batch, also where no letter gives a row: of what has none nothing could be halved."""
+        return (MOST_MESSAGES - 1) // 2
+
     @override
     def check_redrive(self) -> None:
         """Rows of letters and what is settled are one batch, whatever the sink's own guarantee.

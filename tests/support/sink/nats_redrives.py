@@ -17,9 +17,13 @@ from support.sink.nats_sink import batch
 class NatsRepaired:
     """A transform; it pickles, as a class of a module."""
 
+    delivered: range | None = None
+    """Source offsets of records that `where` leaves; all of them by default."""
+
     def __call__(self, letters: Sequence[Letter]) -> RowBatch | None:
-        values = [b"0:%d redriven" % each.letter.record.offset for each in letters]
-        return batch([each.id.offset for each in letters], values)
+        left = [each for each in letters if self.delivered is None or each.letter.record.offset in self.delivered]
+        values = [b"0:%d redriven" % each.letter.record.offset for each in left]
+        return batch([each.id.offset for each in left], values) if left else None
 
 
 def of_a_stream(settings: SinkSettings, rate: float | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -27,9 +28,10 @@ from sinkpipeline.core.redrive import LetterId
 from sinkpipeline.core.rowplan import row_plan, rows_of
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.kafka.diagnosis import connect
-from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
-from sinkpipeline.kafka.return_to_source import check_returnable, returning
+from sinkpipeline.kafka.redrive import Redrive, Summary
+from sinkpipeline.kafka.return_to_source import check_returnable, returning, staying
 from sinkpipeline.kafka.settings import SinkSettings
+from sinkpipeline.kafka.survey import Survey
 from sinkpipeline.kinds import redrive_of
 from sinkpipeline.kinds.given import read_given
 from sinkpipeline.kinds.resolve import SinkSettings as AnySettings
@@ -85,18 +87,18 @@ def _redrive(pipeline: SinkPipeline, settings: SinkSettings, redrive: Redrive, h
         _show(Summary(), how.output)
         return
     check_ids(survey, redrive.wanted.ids)
-    for line in (*told(survey), *(() if how.to_source else redrive.forecast(survey))):
+    for line in (*told(survey), *foreseen(redrive, survey, to_source=how.to_source)):
         say(line, err=True)
     if how.dry_run:
         say("nothing was changed (--dry-run)", err=True)
     if how.dry_run or not (survey.pending or survey.hidden):
         _show(Summary(pending=survey.pending), how.output)
         return
-    done = Done()
+    done = Done(survey)
     try:
         with stop_on_signal(redrive.stop), _shown(survey.pending) as show:
             if how.to_source:
-                return_letters(redrive, done, show)
+                return_letters(redrive, survey, done, show)
             else:
                 log_file = writable_log(how.log_file, f"{pipeline.identity}.redrive")
                 given = read_given(pipeline, how.config_maps_dir)
@@ -110,14 +112,20 @@ def _redrive(pipeline: SinkPipeline, settings: SinkSettings, redrive: Redrive, h
 class Done:
     """What was done so far, whatever comes next."""
 
-    def __init__(self) -> None:
-        self.before = self.summary = Summary()
+    def __init__(self, survey: Survey) -> None:
+        self._waiting = survey.by_source
+        """Letters that were not reached yet, by the topics that their records are of."""
+        self._done = Summary()
+        self.summary = Summary(pending=survey.pending)
 
-    def follow(self, redrive: Redrive, show: Callable[[Summary], None]) -> None:
-        self.before = self.summary
+    def follow(self, redrive: Redrive, show: Callable[[Summary], None], topic: str | None = None) -> None:
+        """What this redrive does is added. `topic`: it takes no letters but those of this topic's records."""
+        done = self._done
+        waiting = Counter({name: letters for name, letters in self._waiting.items() if topic not in (None, name)})
 
         def on_change(summary: Summary) -> None:
-            self.summary = self.before + summary
+            self._waiting, self._done = waiting, done + summary
+            self.summary = self._done + Summary(pending=waiting.total())
             show(self.summary)
 
         redrive.on_change = on_change
@@ -149,16 +157,27 @@ def deliver_letters(
 
 
 def return_letters(
-    redrive: Redrive, done: Done, show: Callable[[Summary], None], ends: Sequence[int] | None = None
+    redrive: Redrive, survey: Survey, done: Done, show: Callable[[Summary], None], ends: Sequence[int] | None = None
 ) -> None:
-    """Topic by topic: what is settled of one is seen by the survey of the next. `ends`: see `Redrive.survey`."""
-    for topic in sorted(redrive.meta().source):
+    """Topic by topic: what is settled of one is seen by the survey of the next. `ends`: see `Redrive.survey`.
+
+    Only of topics that the pipeline reads: the progress remembers also those that it has read before.
+    """
+    pending = survey.by_source
+    # What an open transaction hides may be of any topic. Those that hold something go first: others may be gone.
+    known = {*pending, *(redrive.meta().source if survey.hidden else ())}
+    for topic in sorted(filter(redrive.settings.source.reads, known), key=lambda each: (each not in pending, each)):
         one = returning(redrive.settings, topic, redrive.wanted)
         one.rate, one.stop = redrive.rate, redrive.stop
-        survey = one.survey(ends)
-        if survey is not None:
-            done.follow(one, show)
-            one.carry_out(survey)
+        found = one.survey(ends)
+        if found is None:
+            continue
+        done.follow(one, show, topic)
+        if found.pending or found.hidden:
+            one.carry_out(found)
+        else:
+            # Somebody else has settled them meanwhile.
+            one.on_change(Summary())
 
 
 def check_ids(survey: Survey, ids: frozenset[LetterId]) -> None:
@@ -188,6 +207,16 @@ def told(survey: Survey) -> Iterator[str]:
             f"{survey.topic.name} has {len(survey.foreign)} records that are no dead letters, the first is "
             f"{reason_of(survey.foreign[0])}"
         )
+
+
+def foreseen(redrive: Redrive, survey: Survey, *, to_source: bool) -> Iterator[str]:
+    """What a person should know before, one sentence a line; changes nothing."""
+    if not to_source:
+        yield from redrive.forecast(survey)
+        return
+    yield from staying(redrive.settings, survey)
+    for topic in sorted(filter(redrive.settings.source.reads, survey.by_source)):
+        yield from returning(redrive.settings, topic, redrive.wanted).forecast(survey)
 
 
 def left(summary: Summary) -> Iterator[str]:

@@ -25,7 +25,14 @@ import click
 from sinkpipeline.cli.dlq.contents import read_contents
 from sinkpipeline.cli.dlq.purging import UpTo, bounds_of, delete_records
 from sinkpipeline.cli.dlq.purging import told as told_of_purge
-from sinkpipeline.cli.dlq.redriving import Done, check_ids, deliver_letters, return_letters, settings_of
+from sinkpipeline.cli.dlq.redriving import (
+    Done,
+    check_ids,
+    deliver_letters,
+    foreseen,
+    return_letters,
+    settings_of,
+)
 from sinkpipeline.cli.dlq.redriving import told as told_of_redrive
 from sinkpipeline.cli.dlq.selection import CONNECT_S, Filters, find_topic, missing, with_letters
 from sinkpipeline.cli.endings import told
@@ -44,8 +51,9 @@ from sinkpipeline.core.status import timestamp
 from sinkpipeline.core.targets import usage_invalid
 from sinkpipeline.core.texts import shortened
 from sinkpipeline.kafka.diagnosis import connect
-from sinkpipeline.kafka.redrive import Redrive, Summary, Survey
+from sinkpipeline.kafka.redrive import Redrive, Summary
 from sinkpipeline.kafka.return_to_source import check_returnable
+from sinkpipeline.kafka.survey import Survey
 from sinkpipeline.kinds import redrive_of
 from sinkpipeline.kinds.asked_reset import AskedReset
 from sinkpipeline.kinds.given import read_given
@@ -156,7 +164,7 @@ class _Redrive:
         where = "back to the source topic" if self._to_source else f"into {redrive.goes_into}"
         lines = [
             *told_of_redrive(survey),
-            *(() if self._to_source else redrive.forecast(survey)),
+            *foreseen(redrive, survey, to_source=self._to_source),
             f"each of them goes {where}, once; letters that come later are left",
         ]
         return Preview(
@@ -177,7 +185,7 @@ class _Redrive:
         survey = redrive.survey(ends)
         _check_same(redrive.settings, None if survey is None else survey.topic.id, self.order.resolved)
         assert survey is not None
-        done = Done()
+        done = Done(survey)
         with stop_on_signal(redrive.stop):
             if survey.pending or survey.hidden:
                 self._go(redrive, survey, ends, done)
@@ -189,7 +197,7 @@ class _Redrive:
 
     def _go(self, redrive: Redrive, survey: Survey, ends: Sequence[int], done: Done) -> None:
         if self._to_source:
-            return_letters(redrive, done, _show, ends)
+            return_letters(redrive, survey, done, _show, ends)
         else:
             deliver_letters(self.pipeline, redrive, survey, None, done, _show)
 
