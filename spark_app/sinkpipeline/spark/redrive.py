@@ -17,6 +17,7 @@ from sinkpipeline.spark.query import spark_error
 from sinkpipeline.spark.schemas import planned
 from sinkpipeline.spark.task import row_batch, undecoded
 from sinkpipeline.spark.transform import output_rows
+from sinkpipeline.spark.untimed import LAST_MS
 from sinkpipeline.spark.wire import to_wire
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from sinkpipeline.spark.schemas import Schemas
 
-_LAST_MS = (2**63 - 1) // 1000
-"""Later than that Spark has no time; nor earlier, before 1970."""
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _SOURCE = pa.schema(
     [
@@ -108,7 +107,7 @@ def _table(letters: Sequence[Letter]) -> Any:
         "topic": [record.partition.topic for record in records],
         "partition": [record.partition.partition for record in records],
         "offset": [record.offset for record in records],
-        "timestamp": [max(-_LAST_MS, min(record.timestamp, _LAST_MS)) * 1000 for record in records],
+        "timestamp": [max(-LAST_MS, min(record.timestamp, LAST_MS)) * 1000 for record in records],
         "timestampType": [0] * len(records),
         "headers": [_headers(each) for each in letters],
     }
