@@ -231,4 +231,6 @@ def test_a_source_that_lost_its_end_and_grew_past_the_frontier_is_not_gone_on_wi
                 wait_until(driver.delivery.check_world, "the source is found to have lost records")
         error = refusal(driver.start, Reason.SOURCE_DATA_LOST)
         assert "lost its end and has grown again" in error.message
+    # The operator starts another one by itself, after a while: whoever has seen the loss is gone then.
+    refusal(Driver(sink).start, Reason.SOURCE_DATA_LOST)
     assert sorted(sink.delivered(), key=int) == [str(number) for number in range(30)]

@@ -14,7 +14,7 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import StartingOffsets
 from sinkpipeline.core.naming import SinkId, SourcePartition
 from sinkpipeline.core.progress import Meta, Owner, PartitionProgress, Progress, check
-from sinkpipeline.core.progress_records import ProgressFold, encode, encode_partition
+from sinkpipeline.core.progress_records import ProgressFold, decode_meta, encode, encode_meta, encode_partition
 from sinkpipeline.core.reset import (
     Move,
     Note,
@@ -29,6 +29,7 @@ from sinkpipeline.core.reset import (
 from sinkpipeline.core.starting import SourceView, partition_counts
 from sinkpipeline.core.tally import checked
 from sinkpipeline.core.targets import Targets, parse_targets
+from sinkpipeline.core.topic_ids import joined
 from sinkpipeline.core.topics import Topic, remember
 
 SINK = SinkId("shop.orders", "enriched")
@@ -447,6 +448,7 @@ def test_a_reset_writes_the_frontier_in_a_new_epoch_without_counts_and_without_a
             partitions={"a": 1, "b": 1},
             source={"a": "id-a", "b": "id-b"},
             data=None,
+            former=("id-d",),
             progress="id-p2",
         ),
         partitions={
@@ -455,6 +457,16 @@ def test_a_reset_writes_the_frontier_in_a_new_epoch_without_counts_and_without_a
         },
     )
     assert encode_reset(SINK, found, new) == encode(SINK, new), "no tombstone where nothing is wrong"
+
+
+def test_a_reset_keeps_where_rows_are_as_another_sink_may_be_removed_with_its_topic() -> None:
+    found = frontier({A0: 12})
+    assert found.meta is not None
+    several = replace(found.meta, data=joined({"y": "id-y", "x": "id-x"}), former=("id-x", "older"))
+    new = write(plan(found, view({A0: (5, 20)}), to("a:0=17")), replace(found, meta=several))
+    assert new.meta is not None
+    assert (new.meta.data, new.meta.former) == (None, ("id-x", "older", "id-y"))
+    assert decode_meta(encode_meta(new.meta), "here").former == new.meta.former
 
 
 def test_what_is_forgotten_is_removed_with_the_id_of_its_topic() -> None:

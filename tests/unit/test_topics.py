@@ -329,6 +329,8 @@ OTHER = "sinkpipeline/v1/other/out/meta"
         (MINE, {SINK.meta_key: MINE}, None),
         (MINE, {OTHER: replace(MINE, data="data-2")}, None),
         (MINE, {OTHER: replace(MINE, data=None)}, None),
+        (MINE, {OTHER: replace(MINE, data=None, former=("x", DATA.id))}, "delivers into it, or has done so"),
+        (MINE, {OTHER: replace(MINE, data="data-2", former=(DATA.id,))}, "delivers into it, or has done so"),
         (replace(MINE, created=None), {}, "created it: it was there before"),
         (replace(MINE, created=None, restored=0), {}, "created it: its progress was restored from the status"),
         (replace(MINE, restored=7), {}, None),

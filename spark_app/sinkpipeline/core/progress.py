@@ -87,6 +87,8 @@ class Meta:
     data: str | None = None
     """The id of the data topic; of several, as `core/topic_ids.py` has it."""
     progress: str | None = None
+    former: tuple[str, ...] = ()
+    """The ids of topics that it delivered into before a reset: its rows are in them still."""
     created: str | None = None
     """The id of the data topic that a start of this sink has created, if one has; what nobody created isn't deleted.
 

@@ -72,6 +72,7 @@ def encode_meta(meta: Meta) -> bytes:
             "source": dict(meta.source),
             "data": data,
             "progress": meta.progress,
+            **({"former": list(meta.former)} if meta.former else {}),
             **({} if created is None else {"created": created}),
             **({} if meta.restored is None else {"restored": meta.restored}),
             **({} if meta.rolled_back is None else {"rolledBack": meta.rolled_back}),
@@ -292,12 +293,20 @@ def decode_meta(value: bytes, where: str) -> Meta:
         source=MappingProxyType(source),
         data=ids["data"],
         progress=document.get("progress"),
+        former=_former(document, where),
         created=ids["created"],
         restored=_count(document, "restored", where) if document.get("restored") is not None else None,
         rolled_back=_count(document, "rolledBack", where) if document.get("rolledBack") is not None else None,
         marks=MappingProxyType(_marks(document, where)),
         tables=_tables(document, where),
     )
+
+
+def _former(document: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    found = document.get("former", [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise corrupt(f"{where} has former topic ids that are no list of texts")
+    return tuple(found)
 
 
 def _tables(document: Mapping[str, Any], where: str) -> Mapping[str, Listed] | None:

@@ -54,6 +54,6 @@ def why_kept(sink: SinkId, topic_id: str, meta: Meta, others: Mapping[str, Meta 
             continue
         if other is None:
             return f"{key} in the progress topic can't be read, and may deliver into it"
-        if contains(other.data, topic_id):
+        if contains(other.data, topic_id) or topic_id in other.former:
             return f"{other.owner} delivers into it, or has done so ({key})"
     return None

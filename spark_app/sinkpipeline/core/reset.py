@@ -18,6 +18,7 @@ from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check
 from sinkpipeline.core.progress_records import encode
 from sinkpipeline.core.starting import SourceView, partition_counts
 from sinkpipeline.core.targets import Targets, usage_invalid
+from sinkpipeline.core.topic_ids import each_id
 from sinkpipeline.core.topics import Memory, Topic, check_not_copied, check_remembered
 
 
@@ -206,6 +207,10 @@ def is_done(plan: ResetPlan, found: Progress) -> bool:
     )
 
 
+_MOST_FORMER = 100
+"""A record of more would be large, and a sink that was reset so often into other topics is none that exists."""
+
+
 def reset_progress(plan: ResetPlan, meta: Meta, progress_topic_id: str, at: int) -> Progress:
     """The sink's progress after the reset: the new frontier in a new epoch, counts of zero, no data topic.
 
@@ -228,6 +233,7 @@ def reset_progress(plan: ResetPlan, meta: Meta, progress_topic_id: str, at: int)
             partitions=MappingProxyType(counts),
             source=MappingProxyType({**source, **plan.source}),
             data=None,
+            former=tuple(dict.fromkeys((*meta.former, *each_id(meta.data))))[-_MOST_FORMER:],
             progress=progress_topic_id,
             restored=None,
             rolled_back=None,

@@ -72,6 +72,14 @@ def contains(text: str | None, topic_id: str) -> bool:
     return text == topic_id if found is None else topic_id in found.values()
 
 
+def each_id(text: str | None) -> tuple[str, ...]:
+    """Of one topic or of several, in the order of their names; none where there is none."""
+    found = ids_of(text)
+    if found is not None:
+        return tuple(each for _, each in sorted(found.items()))
+    return () if text is None else (text,)
+
+
 def by_name(text: str | None, there: Mapping[str, str]) -> dict[str, str]:
     """The ids that are known, by name; `there`: those of now, by which the name of a single one is found."""
     found = ids_of(text)

@@ -34,7 +34,6 @@ from sinkpipeline.core.positions import describe as describe_positions
 from sinkpipeline.core.progress import Meta, PartitionProgress, Progress, check, is_behind
 from sinkpipeline.core.remembered import Remembered
 from sinkpipeline.core.rolled_back import RolledBack, difference
-from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.starting import SourceView
 from sinkpipeline.core.topic_ids import ids_of, merged
 from sinkpipeline.core.topics import Beginning, Memory, Topic, TopicDecision, check_data_topic, decide
@@ -184,7 +183,8 @@ class SinkStarter(SinkTakeover):
             previous = None if seeding is not None else progress.meta
             epoch = seeding.epoch if seeding is not None else (0 if previous is None else previous.epoch)
             remembered_source = {} if seeding is None else seeding.source
-            meta = self._announce(previous, epoch=epoch, source={**remembered_source, **view.topics})
+            marks = {} if memory is None else memory.marks_in(epoch)
+            meta = self._announce(previous, epoch=epoch, source={**remembered_source, **view.topics}, marks=marks)
             # With the announcement: should this attempt be killed, the next one finds the topic there.
             several = ids_of(data_topic.id)
             meta = replace(meta, created=merged(_created(progress, seeding), self._created, several))
@@ -200,10 +200,8 @@ class SinkStarter(SinkTakeover):
             view = replace(view, high_watermarks=MappingProxyType(dict(ends)))
             known = seeding.partitions if seeding is not None else progress.partitions
             partitions = self.source.planned(known, view, epoch=epoch, imported=imported)
-            written = {} if seeding is not None or progress.meta is None else progress.meta.marks
             # A driver that has seen the source lose its end starts again, and must not forget by what it saw that.
-            marks = newest(written, {} if memory is None else memory.marks_in(epoch))
-            marks = self.source.marks(marks, partitions, view.beginnings, ends)
+            marks = self.source.marks(meta.marks, partitions, view.beginnings, ends)
             lost = sum(state.lost for state in partitions.values()) - sum(state.lost for state in known.values())
             if lost:
                 _LOG.warning(

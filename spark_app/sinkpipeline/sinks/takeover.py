@@ -8,7 +8,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from sinkpipeline.core import starting, troubles
@@ -16,7 +17,8 @@ from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.ledger_ports import Hold, Ledger, Ports
 from sinkpipeline.core.naming import SourcePartition
 from sinkpipeline.core.ports import Fenced, InDoubt, PlaceChanged, Settings, Source, Target
-from sinkpipeline.core.progress import Meta, Progress
+from sinkpipeline.core.progress import Mark, Meta, Progress
+from sinkpipeline.core.source_marks import newest
 from sinkpipeline.core.topics import Topic
 from sinkpipeline.sinks import failpoints
 
@@ -165,13 +167,24 @@ class SinkTakeover:
         self._meet(progress.meta)
         return self._believe(progress, topic)
 
-    def _announce(self, previous: Meta | None, *, epoch: int, source: Mapping[str, str]) -> Meta:
-        """The meta of step 3, with a run that nobody had."""
+    def _announce(
+        self,
+        previous: Meta | None,
+        *,
+        epoch: int,
+        source: Mapping[str, str],
+        marks: Mapping[SourcePartition, Mark] = MappingProxyType({}),
+    ) -> Meta:
+        """The meta of step 3, with a run that nobody had.
+
+        `marks`: that are remembered. Where a start ends with what they tell, the next process must see it too.
+        """
         run = self.new_run()
         self._runs.add(run)
         if previous is not None:
             self._older.add(previous.run)
-        return starting.take_over(previous, run=run, owner=self.settings.owner, epoch=epoch, source=source)
+        meta = starting.take_over(previous, run=run, owner=self.settings.owner, epoch=epoch, source=source)
+        return replace(meta, marks=newest(meta.marks, marks))
 
     def _take_over(
         self, hold: Hold, topic: Topic, known: Progress, meta: Meta, partitions: Iterable[SourcePartition]
