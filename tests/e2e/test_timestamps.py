@@ -37,7 +37,8 @@ def test_it_is_named_and_can_be_skipped_as_the_error_says(kafka: LocalKafka, tmp
     assert error["reason"] == "RecordUndecodable"
     assert f"topic {topic}, partition 1, offset 1 can't be read" in error["message"]
     assert str(NANOSECONDS) in error["message"]
-    to = error["remedy"].partition("(--to ")[2].partition(")")[0]
+    to = error["remedy"].partition(f"reset sink {name} to ")[2].partition(", ")[0]
+    assert to == f"{topic}:1=2"
 
     reset = app.call("reset", "-f", str(app.manifest), "--sink", name, "--to", to, "--yes")
     assert reset.returncode == 0, reset.stderr

@@ -324,6 +324,18 @@ def test_durability_stays_until_a_driver_has_looked_again() -> None:
     assert "durability" not in report(replace(RUNNING, previous=before, told=told(weaker, sink("b"))))["sinks"][0]
 
 
+def test_a_frontier_of_before_a_reset_is_none_of_the_epoch_after_it() -> None:
+    """A lost progress topic would be restored from it, and what the reset asks for be left out."""
+    before = report(RUNNING)
+    frontier = [{"topic": "raw", "topicId": "t", "next": [5]}]
+    before["sinks"][0] |= {"epoch": 3, "rowsDelivered": 9, "frontier": frontier}
+    for epoch, kept in ((3, frontier), (4, None)):
+        words = {"a": {"name": "a", "state": "Failed", "epoch": epoch}}
+        after = report(known(Standing.BACKING_OFF, "DriverDied", previous=before, last_words=words))
+        assert after["sinks"][0].get("frontier") == kept
+        assert after["sinks"][0]["epoch"] == epoch
+
+
 def test_counts_by_class_stay_with_the_frontier_that_they_belong_to() -> None:
     letters = [{"class": "WrongType", "stage": "decode", "count": 2, "dropped": 0}]
     before = report(RUNNING)

@@ -61,6 +61,7 @@ RESET = (
     '"to":"earliest"}}\' | kubectl -n shop create -f -`, and confirm what it shows'
 )
 ADOPT = "type `kubectl -n shop annotate --overwrite sinkpipeline orders sinkpipeline.io/adopt-owner=file/shop/orders`"
+ADOPT += f", then `{remedies.restart(PIPELINE)}`"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ _OPTIONS = (
     ("give --secrets-dir DIR, where", "create the Secret: it is mounted at DIR, where"),
     ("redrive without --to source", "redrive without `to: Source`"),
     # The identity of a resource never changes.
+    (
+        "give this pipeline an identity of its own (spec.identity)",
+        "make it a new resource, with a spec.identity of its own",
+    ),
     ("under another spec.identity", "as a new resource, under another metadata.name and spec.identity"),
 )
 
@@ -46,7 +50,9 @@ def in_cluster(remedy: str, pipeline: Ref, sink: str | None) -> str:
     remedy = _LOOKS.sub(lambda found: f"`{_look(pipeline, letters=found[1] == 'dlq list')}`", remedy)
     for of_command, of_resource in _OPTIONS:
         remedy = remedy.replace(of_command, of_resource)
-    remedy = _ADOPTS.sub(lambda found: f"{adopt}sinkpipeline.io/adopt-owner={found[1]}`", remedy)
+    # A driver that runs, for the pipeline's other sinks, was started without the annotation.
+    then = f"`, then `{restart(pipeline)}`"
+    remedy = _ADOPTS.sub(lambda found: f"{adopt}sinkpipeline.io/adopt-owner={found[1]}{then}", remedy)
     return _CLOSES.sub(lambda _: f"change the spec, or stop and start it: `{restart(pipeline)}`", remedy)
 
 

@@ -41,8 +41,8 @@ def named(
         Reason.RECORD_UNDECODABLE,
         f"the record at topic {partition.topic}, partition {partition.partition}, offset {offset} can't be read: "
         f"Spark has no time for its timestamp, {timestamp} ms",
-        f"correct the producer; to skip the record, reset sink {settings.id.sink} to the offset after it "
-        f"(--to {place}). Brokers refuse such records by the topic's message.timestamp.after.max.ms",
+        f"correct the producer; to skip the record, reset sink {settings.id.sink} to {place}, the offset after it. "
+        "Brokers refuse such records by the topic's message.timestamp.after.max.ms",
     )
 
 
