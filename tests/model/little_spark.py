@@ -99,7 +99,8 @@ class Spark:
 
     @property
     def sparkContext(self) -> SimpleNamespace:  # noqa: N802 - Spark's name
-        return SimpleNamespace(setLocalProperty=lambda *_: None, _gateway=SimpleNamespace(proc=None))
+        java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+        return SimpleNamespace(setLocalProperty=lambda *_: None, _gateway=SimpleNamespace(proc=None), _jsc=java)
 
     def worker_for(self, home: int, avoid: PythonWorker | None) -> PythonWorker:
         """The first that is free, from `home` on."""
