@@ -15,7 +15,6 @@ from model.machine import (
     Deletions,
     LateTasks,
     Losses,
-    LostEnds,
     Readers,
     Resets,
     SlowLinks,
@@ -232,21 +231,6 @@ def a_topic_is_lost_while_the_answer_to_its_creation_is_waited_for() -> None:
     state.teardown()
 
 
-def a_source_loses_an_end_of_which_its_driver_alone_knows() -> None:
-    """A second look at the source compared what stood in the progress topic, and not what the driver had seen."""
-    state = LostEnds()
-    shape = Shape(partitions=1, sinks=1, habits=CALM_HABITS, marker_delay_s=0.0, remembers=False, small=3)
-    state.begin(shape=shape, records=[Kind.KEPT])
-    state.keeps_its_word()
-    state.lose_end_of_source(grown=[Kind.KEPT], lost=2, seconds=15.0, stopped=False)
-    state.keeps_its_word()
-    state.lose_end_of_source(grown=[Kind.KEPT, Kind.LARGE], lost=1, seconds=1.0, stopped=False)
-    state.keeps_its_word()
-    state.lose_end_of_source(grown=[Kind.KEPT], lost=1, seconds=15.0, stopped=False)
-    state.keeps_its_word()
-    state.teardown()
-
-
 CASES = [
     (a_task_outlives_its_job, "ids_by_task_index"),
     (a_driver_is_overtaken_before_it_takes_its_ids, "reads_from_the_highest_offset"),
@@ -270,6 +254,5 @@ CASES = [
     (a_first_start_is_overtaken_while_it_makes_the_topic_of_its_letters, "overtaken_starts_create"),
     (a_topic_is_lost_while_the_answer_to_its_creation_is_waited_for, "creations_are_asked_for_twice"),
     (a_late_attempt_writes_into_cells_that_another_one_has_written, "version_not_compared"),
-    (a_source_loses_an_end_of_which_its_driver_alone_knows, "read_marks_replace_noted_ones"),
 ]
 """With the name of the mutation that it shows."""

@@ -46,7 +46,7 @@ from sinkpipeline.kafka.progress_log import ProgressLog
 from sinkpipeline.kafka.session import KafkaClaim, KafkaSession
 from sinkpipeline.kafka.source import marks as source_marks
 from sinkpipeline.kafka.target import KafkaTarget
-from sinkpipeline.sinks import delivery, looks, reset, small_batches, starting
+from sinkpipeline.sinks import delivery, looks, reset, small_batches, starting, takeover
 from sinkpipeline.sinks.at_least_once import AtLeastOnceWriter
 from sinkpipeline.sinks.beside import Beside
 from sinkpipeline.sinks.contract import Restart, RowBatch
@@ -807,12 +807,12 @@ def marks_are_renewed_first() -> list[Patch]:
 
 @mutation("a driver that has seen the source lose an end forgets by what it saw that", machine.LostEnds)
 def noted_marks_are_forgotten() -> list[Patch]:
-    return [put(starting, "newest", lambda written, _noted: dict(written))]
+    return [put(takeover, "newest", lambda written, _noted: dict(written))]
 
 
 @mutation("what an attempt reads takes the place of the marks that its driver has noted", machine.LostEnds)
 def read_marks_replace_noted_ones() -> list[Patch]:
-    return [put(remembered, "newest", lambda found, _noted: dict(found))]
+    return [put(each, "newest", lambda found, _noted: dict(found)) for each in (remembered, takeover)]
 
 
 @mutation("a mark that nobody could compare is noted anew", machine.LostEnds)

@@ -154,6 +154,8 @@ class World:
         self._saw_lost_end: dict[Process, bool] = {}
         """Drivers that know it; whether their query has ended since."""
         self._told_lost_end = False
+        self._before_told: frozenset[Process] | None = None
+        """The drivers that there were when a sink first stopped at a lost end; None before that."""
         self._announced: dict[tuple[str, int], int] = {}
         """The rows that a driver says that it may duplicate in a sink."""
         self._read_to: dict[tuple[Thread, str], int] = {}
@@ -259,6 +261,10 @@ class World:
             self._check_verdict(driver, report)
             lost = report.error is not None and report.error.reason is Reason.SOURCE_DATA_LOST
             self._told_lost_end |= lost
+            if lost and report.state is SinkState.FAILED and self._before_told is None:
+                self._before_told = frozenset(each.process for each in self.drivers)
+            elif report.state is SinkState.RUNNING and driver.process not in (self._before_told or {driver.process}):
+                self.fail(Violation("a sink has stopped at a lost end of the source, and the next driver goes on"))
             if driver.process in self._saw_lost_end:
                 was_ended = self._saw_lost_end[driver.process]
                 self._saw_lost_end[driver.process] = was_ended or report.state is not SinkState.RUNNING
