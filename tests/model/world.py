@@ -261,7 +261,7 @@ class World:
             self._check_verdict(driver, report)
             lost = report.error is not None and report.error.reason is Reason.SOURCE_DATA_LOST
             self._told_lost_end |= lost
-            if lost and report.state is SinkState.FAILED and self._before_told is None:
+            if lost and self._lost_end and report.state is SinkState.FAILED and self._before_told is None:
                 self._before_told = frozenset(each.process for each in self.drivers)
             elif report.state is SinkState.RUNNING and driver.process not in (self._before_told or {driver.process}):
                 self.fail(Violation("a sink has stopped at a lost end of the source, and the next driver goes on"))
