@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 PLAIN = "Spark's from_avro"
 JSON = "json"
+EXACT = "json, amount a DECIMAL"
 ALONE = "avro, decode.schema"
 ONE = "avro, registry, 1 writer"
 FIVE = "avro, registry, 5 writers"
@@ -64,6 +65,9 @@ WHERE = "amount > 1"
 SELECT = RowSelect(
     key="CAST(id AS STRING)", value="CONCAT_WS('|', id, customer, country, amount, at, COALESCE(note, ''))"
 )
+EXACT_COLUMNS = COLUMNS.replace("amount DOUBLE", "amount DECIMAL(10, 2)")
+"""A record with such a column is read a second time, as it is written (`docs/design/0110`)."""
+OF_EXACT = RowSelect(key=SELECT.key, value=str(SELECT.value).replace(" amount,", " CAST(amount AS DOUBLE),"))
 PARTITIONS = 4
 DISTINCT = 10_000
 """Records; each comes as often as it takes."""
@@ -151,6 +155,7 @@ def variants(spark: SparkSession, rows: int, chance: random.Random) -> Mapping[s
     return {
         PLAIN: spark_own(spark, bodies, rows),
         JSON: ours(spark, told, rows, RowPlan("json", COLUMNS, where=WHERE, select=SELECT)),
+        EXACT: ours(spark, told, rows, RowPlan("json", EXACT_COLUMNS, where=WHERE, select=OF_EXACT)),
         ALONE: ours(spark, bodies, rows, RowPlan("avro", avro.text(schema()), where=WHERE, select=SELECT)),
         **{name: ours(spark, values, rows, plan) for name, (values, plan) in frames.items()},
     }

@@ -90,6 +90,7 @@ def test_a_reset_writes_a_new_epoch_as_one_transaction(kafka: LocalKafka) -> Non
         "partitions": {sink.source: 2},
         "source": {sink.source: topics.topic_id(sink.servers, sink.source)},
         "data": None,
+        "former": [topics.topic_id(sink.servers, sink.data)],
         "progress": topics.topic_id(sink.servers, sink.progress),
         "created": topics.topic_id(sink.servers, sink.data),
     }
