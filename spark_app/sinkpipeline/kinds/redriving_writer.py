@@ -22,6 +22,7 @@ from sinkpipeline.cells.sending import RowIds, numbered
 from sinkpipeline.cells.session import passing_outages
 from sinkpipeline.cells.store import Cells, Puts, Version
 from sinkpipeline.core.errors import Reason, SinkPipelineError
+from sinkpipeline.core.order import is_before
 from sinkpipeline.core.ports import RecordRefused
 from sinkpipeline.core.redrive import Letter, Outcome, RedriveRecord, Span, spans_of
 from sinkpipeline.core.topics import TopicRequest
@@ -83,7 +84,8 @@ class CellRedriveWriter(RedriveWriter):
         Raises:
             SinkPipelineError: Superseded.
         """
-        left = [each.id for each in self._chunk if self._state.next <= each.id.offset in self._counting]
+        rest = (each.id for each in self._chunk if not is_before(each.id.offset, self._state.next))
+        left = [each for each in rest if each.offset in self._counting]
         if not left:
             return
         with passing_outages():
