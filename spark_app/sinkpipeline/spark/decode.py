@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, ByteType, MapType, ShortType, StringTyp
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark.exact import json_misreadings
-from sinkpipeline.spark.places import let
+from sinkpipeline.spark.places import in_elements, in_field, in_values, let, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,33 +67,25 @@ def tiny_errors(text: Column, parsed: Column, schema: StructType, at: str = "") 
     Spark takes up to 255 for a byte without a sign, and makes -56 of 200. Where one is negative the text is read again.
     """
     for each in schema.fields:
-        negative = _any_tiny(each.dataType, parsed.getField(each.name), lambda value: value < 0)
-        if negative is not None:
+        found = [*places(each.dataType, (ByteType,))]
+        if found:
             wide = StructType([StructField(each.name, _widened(each.dataType))])
             again = F.from_json(text, wide, _STRICT).getField(each.name)
-            above = _any_tiny(each.dataType, again, lambda value: value > _LAST_TINY)
+            negative = reduce(or_, (tiny.any(parsed.getField(each.name), _is_negative) for tiny in found))
+            above = reduce(or_, (tiny.any(again, _is_above) for tiny in found))
             kind = each.dataType.simpleString()
             yield F.when(negative, above), ErrorClass.WRONG_TYPE.error(f"{at}{each.name} is not {kind}")
 
 
+def _is_negative(tiny: Column) -> Column:
+    return tiny < 0
+
+
+def _is_above(tiny: Column) -> Column:
+    return tiny > _LAST_TINY
+
+
 _LAST_TINY = 127
-
-
-def _any_tiny(kind: DataType, value: Column, test: Callable[[Column], Column]) -> Column | None:
-    """Whether any TINYINT within a value passes; None where a type has none."""
-    match kind:
-        case ByteType():
-            return test(value)
-        case StructType():
-            of = [_any_tiny(each.dataType, value.getField(each.name), test) for each in kind.fields]
-            found = [each for each in of if each is not None]
-            return reduce(or_, found) if found else None
-        case ArrayType() if kind != _widened(kind):
-            return F.exists(value, lambda each: _any_tiny(kind.elementType, each, test))  # type: ignore[arg-type, return-value]
-        case MapType() if kind != _widened(kind):
-            return F.exists(F.map_values(value), lambda each: _any_tiny(kind.valueType, each, test))  # type: ignore[arg-type, return-value]
-        case _:
-            return None
 
 
 def _widened(kind: DataType) -> DataType:
@@ -171,7 +163,7 @@ def missing_fields(struct: StructType) -> Iterator[_Missing]:
         if not each.nullable:
             yield each.name, partial(_is_missing, each.name)
         for path, missing in _missing_within(each.dataType):
-            yield each.name + path, partial(_in_field, each.name, missing)
+            yield each.name + path, partial(in_field, each.name, missing)
 
 
 def _missing_within(kind: DataType) -> Iterator[_Missing]:
@@ -182,25 +174,13 @@ def _missing_within(kind: DataType) -> Iterator[_Missing]:
                 yield f".{path}", missing
         case ArrayType():
             for path, missing in _missing_within(kind.elementType):
-                yield f"[]{path}", partial(_in_elements, missing)
+                yield f"[]{path}", partial(in_elements, missing)
         case MapType():
             for path, missing in _missing_within(kind.valueType):
-                yield f"{{}}{path}", partial(_in_values, missing)
+                yield f"{{}}{path}", partial(in_values, missing)
         case _:
             return
 
 
 def _is_missing(name: str, struct: Column) -> Column:
     return struct.isNotNull() & struct.getField(name).isNull()
-
-
-def _in_field(name: str, missing: Callable[[Column], Column], struct: Column) -> Column:
-    return missing(struct.getField(name))
-
-
-def _in_elements(missing: Callable[[Column], Column], array: Column) -> Column:
-    return F.exists(array, lambda element: missing(element))  # noqa: PLW0108 - Spark counts a lambda's parameters
-
-
-def _in_values(missing: Callable[[Column], Column], entries: Column) -> Column:
-    return _in_elements(missing, F.map_values(entries))

@@ -34,14 +34,16 @@ from sinkpipeline.spark.avro import PARSER, require_avro
 from sinkpipeline.spark.framing import literal
 from sinkpipeline.spark.java import java_class
 from sinkpipeline.spark.json_schema import NoJsonSchema, json_schema
+from sinkpipeline.spark.places import places
 from sinkpipeline.spark.said import innermost_words, java_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from sinkpipeline.core.encoding import Encoding
+    from sinkpipeline.spark.places import Test
 
 _JSON = {
     "timeZone": "UTC",
@@ -72,40 +74,30 @@ def encoded(struct: Column, kind: DataType, encoding: Encoding) -> Column:
 
 def _unwritable(value: Column, kind: DataType, *, of_json: bool) -> Column | None:
     """Whether it holds a value that Spark would write as something else; None where its type has no such values."""
-    parts: Iterable[Column | None]
-    match kind:
-        case StringType():
-            # Spark's strings are any bytes: to_json puts U+FFFD in place of some, Avro's readers refuse them.
-            return ~F.is_valid_utf8(value)
-        case FloatType() | DoubleType() if of_json:
-            # JSON has no such numbers, and to_json writes texts.
-            return F.isnan(value) | (F.abs(value) == math.inf)
-        case DateType() | TimestampType() | TimestampNTZType() if of_json:
-            return ~F.year(value).between(1, _LAST_YEAR)
-        case StructType():
-            parts = (_unwritable(value.getField(each.name), each.dataType, of_json=of_json) for each in kind.fields)
-        case MapType():
-            parts = (
-                _any_unwritable(F.map_keys(value), kind.keyType, of_json=of_json),
-                _any_unwritable(F.map_values(value), kind.valueType, of_json=of_json),
-            )
-        case ArrayType():
-            return _any_unwritable(value, kind.elementType, of_json=of_json)
-        case _:
-            return None
-    found = [each for each in parts if each is not None]
+    wanted = _UNLIKE | (_UNLIKE_IN_JSON if of_json else {})
+    found = [each.any(value, wanted[type(each.kind)]) for each in places(kind, tuple(wanted))]
     return reduce(or_, found) if found else None
 
 
-def _any_unwritable(array: Column, element: DataType, *, of_json: bool) -> Column | None:
-    if _unwritable(F.lit(None), element, of_json=of_json) is None:
-        return None
+def _is_no_text(text: Column) -> Column:
+    return ~F.is_valid_utf8(text)
 
-    def unwritable(each: Column) -> Column:
-        found = _unwritable(each, element, of_json=of_json)
-        return F.lit(False) if found is None else found
 
-    return F.exists(array, unwritable)
+def _is_no_number(number: Column) -> Column:
+    return F.isnan(number) | (F.abs(number) == math.inf)
+
+
+def _is_beyond(time: Column) -> Column:
+    return ~F.year(time).between(1, _LAST_YEAR)
+
+
+_UNLIKE: dict[type[DataType], Test] = {StringType: _is_no_text}
+"""Spark's strings are any bytes: to_json puts U+FFFD in place of some, Avro's readers refuse them."""
+_UNLIKE_IN_JSON: dict[type[DataType], Test] = {
+    # JSON has no such numbers, and to_json writes texts.
+    **dict.fromkeys((FloatType, DoubleType), _is_no_number),
+    **dict.fromkeys((DateType, TimestampType, TimestampNTZType), _is_beyond),
+}
 
 
 def encoding_error(part: str) -> str:

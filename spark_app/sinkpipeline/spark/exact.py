@@ -42,7 +42,6 @@ _CLOCK = r"[T ]\d{1,2}:"
 _IS_DATE = rf"^{_DAY}({_CLOCK}\d{{1,2}}(:\d{{1,2}}(\.\d+)?)? ?(Z|UTC|[+-]\d\d:?\d\d)?)?$"
 _BEGINS_AS_TIME = rf"^{_DAY}({_CLOCK}.*)?$"
 """What follows is for Spark's own parser to judge."""
-_SHORTEST_TIME = len("2024-1-1")
 _FRACTION = r"[.](\d*?)0*(?:[eE].*)?$"
 _EXPONENT = r"[eE]([+-]?\d+)$"
 _HALVES = (
@@ -50,8 +49,7 @@ _HALVES = (
     r"(?<!\\)(?:\\\\)*(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]",
 )
 """The first half of a pair without the second one, and the other way round, as JSON escapes them."""
-_TIMES = (DateType, TimestampType, TimestampNTZType)
-_WRITTEN = (*_TIMES, DecimalType)
+_WRITTEN = (DateType, TimestampType, TimestampNTZType, DecimalType)
 _REAL = (DoubleType, FloatType)
 
 HALF_A_PAIR = ErrorClass.INVALID_UTF8.error("a text has half a surrogate pair, which UTF-8 has not")
@@ -89,7 +87,7 @@ def json_misreadings(text: Column, parsed: Column, schema: StructType, options: 
     if as_written is not None:
         assert isinstance(as_written, StructType)
         checks = [*places(schema, _WRITTEN)]
-        raw = F.from_json(text, as_written, {**options, "mode": "PERMISSIVE"})
+        raw = F.from_json(text, as_written, dict(options))
 
         def told(written: Column) -> Column:
             return F.coalesce(
@@ -166,10 +164,7 @@ def _has_question_mark(text: Column) -> Column:
 
 
 def _halves(text: Column, parsed: Column, schema: StructType) -> Iterator[Column]:
-    asked = [
-        each.any(parsed, lambda value: value.isNotNull() & value.contains("?"))
-        for each in places(schema, (StringType,))
-    ]
+    asked = [each.any(parsed, _has_question_mark) for each in places(schema, (StringType,))]
     if asked:
         half = F.lit(False)
         for pattern in _HALVES:

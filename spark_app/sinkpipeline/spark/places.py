@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     Test = Callable[[Column], Column]
-    """Of one value, which may be null; never null itself for null."""
+    """Of one value, which may be null."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ def _places(kind: DataType, wanted: tuple[type[DataType], ...]) -> Iterator[Plac
     match kind:
         case StructType():
             for each in kind.fields:
-                yield from _within(each.dataType, wanted, f".{each.name}", partial(_field, each.name))
+                yield from _within(each.dataType, wanted, f".{each.name}", partial(in_field, each.name))
         case ArrayType():
-            yield from _within(kind.elementType, wanted, "[]", _elements)
+            yield from _within(kind.elementType, wanted, "[]", in_elements)
         case MapType():
-            yield from _within(kind.keyType, wanted, "{key}", _keys)
-            yield from _within(kind.valueType, wanted, "{}", _values)
+            yield from _within(kind.keyType, wanted, "{key}", in_keys)
+            yield from _within(kind.valueType, wanted, "{}", in_values)
         case _:
             return
 
@@ -71,20 +71,20 @@ def _itself(test: Test, value: Column) -> Column:
     return test(value)
 
 
-def _field(name: str, test: Test, struct: Column) -> Column:
+def in_field(name: str, test: Test, struct: Column) -> Column:
     return test(struct.getField(name))
 
 
-def _elements(test: Test, array: Column) -> Column:
+def in_elements(test: Test, array: Column) -> Column:
     return F.exists(array, lambda each: test(each))  # noqa: PLW0108 - Spark counts a lambda's parameters
 
 
-def _keys(test: Test, entries: Column) -> Column:
-    return _elements(test, F.map_keys(entries))
+def in_keys(test: Test, entries: Column) -> Column:
+    return in_elements(test, F.map_keys(entries))
 
 
-def _values(test: Test, entries: Column) -> Column:
-    return _elements(test, F.map_values(entries))
+def in_values(test: Test, entries: Column) -> Column:
+    return in_elements(test, F.map_values(entries))
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
