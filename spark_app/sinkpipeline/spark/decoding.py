@@ -15,7 +15,7 @@ from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.avro import avro_columns
 from sinkpipeline.spark.exact import invalid_texts
 from sinkpipeline.spark.expressions import SOURCE_COLUMNS, SOURCE_STRUCT, parse_schema
-from sinkpipeline.spark.lines import csv_error, parse_csv, text_error, text_of
+from sinkpipeline.spark.lines import csv_error, line_of, parse_csv, text_error, text_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -106,9 +106,11 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
         return found, F.col(parsed), F.coalesce(refused, fits)
     spark, reader = df.sparkSession, plan.schema or ""
     if plan.decode_format == "csv":
-        made = attempt(spark, parse_csv(content, reader, plan.delimiter, corrupt))
+        line = hidden("line", schema)
+        df = df.select("*", line_of(content).alias(line))
+        made = attempt(spark, parse_csv(F.col(line), reader, plan.delimiter, corrupt))
         found = df.select("*", result(made).alias(parsed))
-        return found, F.col(parsed), csv_error(content, F.col(parsed), schema, plan.delimiter, corrupt)
+        return found, F.col(parsed), csv_error(content, F.col(line), F.col(parsed), schema, plan.delimiter, corrupt)
     if plan.decode_format == "protobuf":
         made = _protobuf().parse_protobuf(plan, schema, framed, content, refused)
         found = df.select("*", made.alias(parsed))

@@ -35,14 +35,19 @@ def text_error(value: Column) -> Column:
     return F.when(~F.is_valid_utf8(text_of(value)), F.lit(invalid))
 
 
-def parse_csv(value: Column, ddl: str, delimiter: str, corrupt: str) -> Column:
+def line_of(value: Column) -> Column:
+    """Without the line break at its end. Make it a column: it is asked for often."""
+    return F.regexp_replace(text_of(value), "\\r?\\n\\z", "")
+
+
+def parse_csv(line: Column, ddl: str, delimiter: str, corrupt: str) -> Column:
     """The struct of the schema's fields plus `corrupt` STRING, not null where the first line doesn't fit.
 
     Raises for a line of very many fields: it is to be tried (`attempt`).
     """
     # On a line of its own: the schema may end with a comment.
     options = {**_options(delimiter), "columnNameOfCorruptRecord": corrupt}
-    return F.from_csv(_line(value), f"{ddl}\n, `{corrupt}` STRING", options)
+    return F.from_csv(line, f"{ddl}\n, `{corrupt}` STRING", options)
 
 
 def _options(delimiter: str) -> dict[str, str]:
@@ -57,21 +62,24 @@ def _options(delimiter: str) -> dict[str, str]:
     }
 
 
-def csv_error(value: Column, parsed: Column, schema: StructType, delimiter: str, corrupt: str) -> Column:
-    """STRING: why a value, which is not null, is refused; null if it fits. `parsed` holds what `parse_csv` gave."""
+def csv_error(value: Column, line: Column, parsed: Column, schema: StructType, delimiter: str, corrupt: str) -> Column:
+    """STRING: why a value, which is not null, is refused; null if it fits.
+
+    `line` and `parsed` hold what `line_of` and `parse_csv` gave.
+    """
     malformed = ErrorClass.MALFORMED_CSV.error("the value is not one line whose fields fit the schema")
-    refused = parsed.isNull() | parsed.getField(corrupt).isNotNull() | _line(value).rlike(_BREAKS)
-    refused |= _is_open(_line(value), delimiter)
+    refused = parsed.isNull() | parsed.getField(corrupt).isNotNull() | line.rlike(_BREAKS)
+    refused |= _is_open(line, delimiter)
     if len(schema.fields) > 1:
         # It would be a struct of nulls.
-        refused |= F.octet_length(_line(value)) == 0
+        refused |= F.octet_length(line) == 0
     error = F.when(text_error(value).isNotNull(), text_error(value)).when(refused, F.lit(malformed))
     for path, missing in missing_fields(schema):
         error = error.when(missing(parsed), F.lit(ErrorClass.MISSING_FIELD.error(f"{path} is null or absent")))
     if not is_misread(schema):
         return error
     texts = ", ".join(f"{field_name(number)} STRING" for number in range(len(schema.fields)))
-    written = F.from_csv(_line(value), texts, _options(delimiter))
+    written = F.from_csv(line, texts, _options(delimiter))
     return error.otherwise(let(written, lambda fields: csv_misreadings(fields, parsed, schema)))
 
 
@@ -80,8 +88,3 @@ def _is_open(line: Column, delimiter: str) -> Column:
     quotes = F.length(line) - F.length(F.replace(line, F.lit('"'), F.lit("")))
     open_quote = rf'(?:^|{re.escape(delimiter)})"(?:[^"]|"")*$'
     return (quotes % 2 == 1) & line.rlike(open_quote)
-
-
-def _line(value: Column) -> Column:
-    """Without the line break at its end."""
-    return F.regexp_replace(text_of(value), "\\r?\\n\\z", "")

@@ -42,7 +42,7 @@ from sinkpipeline.spark.attempt import attempt, pinned, result
 from sinkpipeline.spark.decode import json_error, parse_json
 from sinkpipeline.spark.expressions import parse_schema
 from sinkpipeline.spark.java import java_class
-from sinkpipeline.spark.lines import csv_error, parse_csv
+from sinkpipeline.spark.lines import csv_error, line_of, parse_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -196,14 +196,15 @@ def _parsed(lines: DataFrame, table: TableText, schema: StructType, place: int) 
     """number, error, key and row of each line; strictly, as records are."""
     corrupt, value, parsed = "__sinkpipeline_corrupt", F.col("value"), F.col("parsed")
     if table.format == "csv":
-        made = result(attempt(lines.sparkSession, parse_csv(value, table.schema, table.delimiter, corrupt)))
-        error = csv_error(value, parsed, schema, table.delimiter, corrupt)
+        lines, line = lines.withColumn("line", line_of(value)), F.col("line")
+        made = result(attempt(lines.sparkSession, parse_csv(line, table.schema, table.delimiter, corrupt)))
+        error = csv_error(value, line, parsed, schema, table.delimiter, corrupt)
     else:
         made = parse_json(value, schema, corrupt)
         error = json_error(value, parsed, schema, corrupt)
     key = looked_for(parsed.getField(schema[place].name), schema[place].dataType)
     row = F.struct(*(parsed.getField(each.name).alias(each.name) for each in schema.fields))
-    df = lines.select("number", "value", made.alias("parsed"))
+    df = lines.select("*", made.alias("parsed"))
     return df.select("number", error.alias("error"), key.alias("key"), row.alias("row"))
 
 
