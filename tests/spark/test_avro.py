@@ -384,6 +384,27 @@ def test_a_registry_that_learns_of_a_schema_late_is_asked_once_more(
     assert ([each.frame for each in known.writers], known.missing) == ([new], (garbage,))
 
 
+def test_a_registry_that_goes_away_at_the_second_look_has_said_nothing(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schemas_module, "_SECOND_LOOKS_S", (0.01,))
+    fake = avro.Registry({}, latest=V1)
+    schemas = Schemas(spark, fake, RegistrySettings(url="", subject="s", version="1"))
+    asked = fake.writers
+
+    def writers(frames: Sequence[bytes]) -> Answers:
+        answers, fake.away = asked(frames), True
+        return answers
+
+    monkeypatch.setattr(fake, "writers", writers)
+    with pytest.raises(SinkPipelineError) as caught:
+        schemas.learn([avro.frame(3)])
+    assert caught.value.reason is Reason.SCHEMA_REGISTRY_UNREACHABLE
+    known = schemas.plan(RowPlan("avro", known=Known())).known
+    assert known is not None
+    assert known.missing == ()
+
+
 def test_ids_that_nobody_gave_are_not_waited_for_again_and_again(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from sinkpipeline.spark.avro import given_schema, misfit, require_avro, whole_sc
 from sinkpipeline.spark.expressions import ExpressionsInvalid, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -242,8 +242,8 @@ class Schemas:
             writers: list[Writer] = []
             unusable: list[Writer] = []
             missing: list[bytes] = []
-            answers = self._registry.writers(new)
-            for frame, found in self._looked_for(answers.found).items():
+            answers = self._asked_again(self._registry.writers(new))
+            for frame, found in answers.found.items():
                 if found is None:
                     missing.append(frame)
                     continue
@@ -256,20 +256,28 @@ class Schemas:
         if refused is not None:
             raise refused
 
-    def _looked_for(self, found: Mapping[bytes, Found | None]) -> Mapping[bytes, Found | None]:
+    def _asked_again(self, answers: Answers) -> Answers:
         """With what a registry of several nodes has a moment later: those that follow learn of a new schema last.
 
         Records that were never framed name ids at random: of those nobody waits.
         """
-        now = dict(found)
-        for pause_s in _SECOND_LOOKS_S if time.monotonic() >= self._waits_from else ():
-            missing = [frame for frame, each in now.items() if each is None and self._may_be_new(frame)]
+        if time.monotonic() < self._waits_from:
+            return answers
+        for pause_s in _SECOND_LOOKS_S:
+            missing = [frame for frame, each in answers.found.items() if each is None and self._may_be_new(frame)]
             if not missing:
-                return now
+                break
             time.sleep(pause_s)
-            now |= self._registry.writers(missing).found
             self._waits_from = time.monotonic() + _BETWEEN_LOOKS_S
-        return now
+            again = self._registry.writers(missing)
+            # Of what has no answer now nothing is known: one look is not believed.
+            known = {
+                frame: again.found.get(frame, each)
+                for frame, each in answers.found.items()
+                if frame in again.found or frame not in missing
+            }
+            answers = replace(answers, found=known, error=answers.error or again.error)
+        return answers
 
     def _may_be_new(self, frame: bytes) -> bool:
         """Whether an id is one that the registry may just have given."""
