@@ -33,23 +33,27 @@ def sink_status(known: Known, name: str) -> dict[str, Any]:
 
 
 def _told(known: Known, name: str) -> dict[str, Any]:
-    earlier = _named(known.previous.get("sinks"), name)
     told = None if known.told is None else _named(known.told.get("sinks"), name)
+    words = known.last_words.get(name) or {}
+    earlier = _of_its_epoch(_named(known.previous.get("sinks"), name), words if told is None else told)
     if told is not None:
         # One that says nothing of a frontier has none to tell: that is no reason to forget it.
-        kept = {} if told.get("frontier") else _of_its_epoch(earlier, told)
+        kept = (
+            {}
+            if told.get("frontier")
+            else {key: earlier[key] for key in (*_MEMORY, *_COUNTS) if earlier and key in earlier}
+        )
         guarantee = told.get("guarantee", known.sinks[name])
         is_same = earlier and (earlier["guarantee"], earlier.get("kind")) == (guarantee, known.kinds.get(name))
         if earlier and is_same:
             # A driver tells it once it has started the sink.
             kept |= {key: earlier[key] for key in ("durability", "duplicateWindow") if key in earlier}
         return {**kept, **told, "guarantee": guarantee}
-    words = known.last_words.get(name) or {}
     # What is remembered is what a lost progress topic would be restored from: it stays, whatever happens to the driver.
     # What the source held back is of the moment in which somebody looked.
     sink = {
         "name": name,
-        **{key: value for key, value in _beside(earlier, words).items() if key not in ("heldBack", "openTransaction")},
+        **{key: value for key, value in (earlier or {}).items() if key not in ("heldBack", "openTransaction")},
         **words,
         **(known.observed.get(name) or {}),
         "guarantee": known.sinks[name],
@@ -68,19 +72,11 @@ def _told(known: Known, name: str) -> dict[str, Any]:
     return sink
 
 
-def _of_its_epoch(earlier: Mapping[str, Any] | None, newer: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier status remembers, where a newer answer had no room for a frontier; nothing of before a reset."""
-    if earlier is None or newer.get("epoch", earlier.get("epoch")) != earlier.get("epoch"):
-        return {}
-    return {key: earlier[key] for key in (*_MEMORY, *_COUNTS) if key in earlier}
-
-
-def _beside(earlier: Mapping[str, Any] | None, newer: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier status, without a frontier that is none of the newer one's epoch."""
-    if earlier is None:
-        return {}
-    forgotten = {*_MEMORY, *_COUNTS} if newer and not _of_its_epoch(earlier, newer) else set()
-    return {key: value for key, value in earlier.items() if key not in forgotten}
+def _of_its_epoch(earlier: Mapping[str, Any] | None, newer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """An earlier status, without what it remembers of before a reset that the newer one comes after."""
+    if earlier is None or newer.get("epoch", earlier.get("epoch")) == earlier.get("epoch"):
+        return earlier
+    return {key: each for key, each in earlier.items() if key not in (*_MEMORY, *_COUNTS)}
 
 
 def _bounded(sink: dict[str, Any]) -> dict[str, Any]:
