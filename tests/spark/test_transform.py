@@ -710,6 +710,7 @@ def test_an_expression_sees_one_row_and_nothing_else(spark: SparkSession, expres
         "country = 'TIMESTAMP' OR country = 'now'",
         "kafka.timestamp > TIMESTAMP '2024-01-01'",
         "aes_encrypt('a', '0000111122223333', 'ECB') IS NOT NULL",
+        "aes_encrypt('a', '0000111122223333', 'GCM', 'DEFAULT', to_binary('000000000000000000000000', 'hex')) IS NULL",
         "aes_encrypt('a', '0000111122223333', 'CBC', 'DEFAULT', unhex('00000000000000000000000000000000')) IS NOT NULL",
         "to_date(country) IS NULL",
         "unix_timestamp(kafka.timestamp) > 1",

@@ -255,7 +255,12 @@ def _node_refusal(visible: DataFrame, node: Any) -> _Refusal | None:
 def _draws_vector(node: Any) -> bool:
     """Whether each row is encrypted with a random vector: Spark calls it deterministic."""
     _, _, mode, _, vector, _ = _children(node)
-    return not (mode.foldable() and _constant(mode).upper() == "ECB") and vector.foldable() and not vector.eval(None)
+    if not vector.foldable() or (mode.foldable() and _constant(mode).upper() == "ECB"):
+        return False
+    try:
+        return not vector.eval(None)
+    except (Py4JError, PySparkException):
+        return False  # a function that the optimiser would replace first: one is given
 
 
 def _reads_clock(node: Any) -> bool:

@@ -55,7 +55,8 @@ def _untimed(
     source: Any = settings.source
     for partition, each in sorted(ranges.items()):
         with contextlib.closing(SourceReader(source.connection, settings.group_id, partition)) as reader:
-            for offset in range(each.start, each.end):
+            # A new partition's first range begins nowhere that is known.
+            for offset in range(0 if each.is_new else each.start, each.end):
                 if time.monotonic() > until:
                     return
                 record = reader.read(offset)
