@@ -14,12 +14,12 @@ from support.kafka.topics import create_topic, produce_whole, read_committed, te
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
+NANOSECONDS = 1_714_979_289_123_456_789
+
+
 def sinks_of(app: App) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = app.status().get("sinks", [])
     return found
-
-
-NANOSECONDS = 1_714_979_289_123_456_789
 
 
 @pytest.mark.thorough("starts Spark twice for a producer's mistake; its cause is in tests/unit/test_causes")

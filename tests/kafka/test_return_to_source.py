@@ -79,6 +79,15 @@ def records_of(sink: OneSink, topic: str) -> int:
     return len(topics.read_committed(sink.servers, topic))
 
 
+def started_with_another(sink: OneSink) -> tuple[Returning, str]:
+    """Of two topics, both of which are read; and the name of the first one."""
+    other = f"{sink.name}-a"
+    topics.create_topic(sink.servers, other)
+    both = Returning(sink, (other, sink.source), (other, sink.source))
+    both.start()
+    return both, other
+
+
 @pytest.fixture
 def sink(kafka: LocalKafka) -> OneSink:
     return OneSink(kafka.bootstrap_servers)
@@ -114,10 +123,7 @@ def test_a_compacted_source_is_told_before(sink: OneSink) -> None:
 
 def test_a_topic_of_which_there_is_nothing_to_return_holds_up_no_other(sink: OneSink) -> None:
     """It is gone, and the progress remembers it for ever."""
-    gone = f"{sink.name}-a"
-    topics.create_topic(sink.servers, gone)
-    both = Returning(sink, (gone, sink.source), (gone, sink.source))
-    both.start()
+    both, gone = started_with_another(sink)
     topics.delete_topic(sink.servers, gone)
     both.kill(sink.source, 2)
     assert both.give_back().summary == Summary(returned=2)
@@ -126,10 +132,7 @@ def test_a_topic_of_which_there_is_nothing_to_return_holds_up_no_other(sink: One
 
 def test_what_was_not_reached_is_told_as_pending(sink: OneSink) -> None:
     """The first topic is another one than the letters are of, which ends all."""
-    other = f"{sink.name}-a"
-    topics.create_topic(sink.servers, other)
-    both = Returning(sink, (other, sink.source), (other, sink.source))
-    both.start()
+    both, other = started_with_another(sink)
     topics.recreate_topic(sink.servers, other)
     both.kill(other, 1)
     both.kill(sink.source, 2)
