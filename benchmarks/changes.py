@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from typing_extensions import override
 
 import debezium
@@ -35,6 +35,7 @@ from sinkpipeline.changes.settings import Slot
 from sinkpipeline.core.changes.checkpoints import Checkpoint
 from sinkpipeline.core.changes.positions import parse_binlog
 from sinkpipeline.core.topics import TopicRequest
+from sinkpipeline.kafka.consumers import extent
 from snapshot import broker_s, database_s, servers
 from support.changes.binlog import SERVERS, BinlogLab
 from support.changes.lab import Lab, StageLab, StageProcess
@@ -303,9 +304,21 @@ def _end(engine: subprocess.Popen[bytes], directory: Path) -> None:
 def _watching(servers: str, topic: str, partitions: int) -> Iterator[Callable[[], int]]:
     """How many offsets a topic has; a transaction adds one to each of its partitions."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench"})
-    places = [TopicPartition(topic, partition) for partition in range(partitions)]
+
+    def ends() -> int:
+        return sum(extent(consumer, topic, partition)[1] for partition in range(partitions))
+
+    def is_led() -> bool:
+        """A topic that is new can be described before its partitions answer."""
+        try:
+            ends()
+        except KafkaException:
+            return False
+        return True
+
     try:
-        yield lambda: sum(consumer.get_watermark_offsets(each, timeout=30)[1] for each in places)
+        wait_until(is_led, "each partition has a leader that answers")
+        yield ends
     finally:
         consumer.close()
 
