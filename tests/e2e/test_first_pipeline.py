@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.kafka,
     pytest.mark.spark,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(520),
     pytest.mark.thorough("starts Spark twice; tests/e2e/test_run has what its commands do"),
 ]
 
@@ -46,7 +46,12 @@ def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        out, _ = shell.communicate(timeout=200)
+        out, _ = shell.communicate(timeout=480)
+    except subprocess.TimeoutExpired:
+        # What it waits for is in its output: that is read to its end.
+        os.killpg(shell.pid, signal.SIGKILL)
+        out, _ = shell.communicate()
+        pytest.fail(f"it has not ended in 480 s:\n{out}")
     finally:
         if shell.poll() is None:
             os.killpg(shell.pid, signal.SIGKILL)
