@@ -16,7 +16,7 @@ from support.app.command import App, last_line, manifest
 from support.kafka import topics
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 BATCH = 8
 WRITTEN, COMMITTED = 20, 16

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.kafka,
     pytest.mark.spark,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.thorough("each starts Spark; tests/spark/test_cookbook checks their expressions"),
 ]
 

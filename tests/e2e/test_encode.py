@@ -19,7 +19,7 @@ from support import avro
 from support.app.command import App, manifest, sink
 from support.kafka import topics
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 STRUCT = "struct(coalesce(id, 0) AS id, note, at)"
 TIME = {"type": "long", "logicalType": "timestamp-micros"}

@@ -11,7 +11,7 @@ from support.app.command import App, last_line, manifest, sink
 from support.functions_jar import CATALOG, MASK, functions_jar
 from support.kafka.topics import create_topic, produce, read_committed, unique
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from support.kafka import topics
 from support.kafka.streams import Stream
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.mark.long("starts Spark; tests/kafka/test_lag_groups commits without it")

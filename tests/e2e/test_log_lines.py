@@ -21,7 +21,7 @@ from support.kafka.topics import unique
 from support.waiting import wait_until
 from support.worlds.secure import Door, Right, SecureKafka
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PASSWORD = "pa55-that-nobody-tells"
 RESOURCES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)

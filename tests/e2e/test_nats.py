@@ -15,7 +15,7 @@ from support.resource.streams import stream
 from support.sink.nats_sink import messages
 from support.tables import DECODE, Orders
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.mark.thorough("starts Spark; tests/conformance and tests/spark/test_stream_rows show both halves")

@@ -31,7 +31,7 @@ from support.sink.one_sink import OneSink
 from support.sink.starts import refusal_soon
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 STOPPED_S = 15.0
 STILL_S = 6.0

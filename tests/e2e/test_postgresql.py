@@ -18,7 +18,7 @@ from support.cookbook import feed, recipe, typed
 from support.kafka.topics import produce, read_committed, unique
 from support.tables import DECODE, PARTITIONS, Orders, rows_of, session_of, table
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def test_a_table_and_a_topic_are_killed_and_the_server_is_stopped(

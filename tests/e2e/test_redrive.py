@@ -26,7 +26,7 @@ from support.sink.dead_letters import Lettered
 from support.sink.sql_letters import COUNT as ALL_IN_TABLE
 from support.sink.sql_redrives import RedrivenSql
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 SEED = 20261122
 COUNT = 10_000

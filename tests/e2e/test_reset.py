@@ -26,7 +26,7 @@ from support.kafka.streams import Stream
 from support.kafka.topics import produce_numbers, read_committed, texts, unique
 from support.sink.one_sink import OneSink, deliver
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 class Pipeline:

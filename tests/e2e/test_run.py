@@ -25,7 +25,7 @@ from support.kafka.topics import (
 )
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.mark.long("two Sparks at once; tests/kafka/test_starting supersedes a driver")

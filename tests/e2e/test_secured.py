@@ -22,7 +22,7 @@ from support.kafka.streams import EXACTLY_ONCE, Stream
 from support.kafka.topics import progress_truth, read_committed, topic_id, unique
 from support.worlds.secure import Door, Right, SecureKafka, documented
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PASSWORD = "correct $horse of {staple}"
 

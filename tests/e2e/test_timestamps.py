@@ -11,7 +11,7 @@ from servers.local_kafka import LocalKafka
 from support.app.command import App, manifest, sink
 from support.kafka.topics import create_topic, produce_whole, read_committed, texts, unique
 
-pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 NANOSECONDS = 1_714_979_289_123_456_789
