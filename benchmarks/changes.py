@@ -297,7 +297,7 @@ def _engine(own: Mapping[str, str], servers: str, topic: str, directory: Path) -
 
 def _end(engine: subprocess.Popen[bytes], directory: Path) -> None:
     engine.communicate(timeout=60)
-    assert engine.returncode == 0, (directory / "log").read_text()[-3000:]
+    assert engine.returncode == 0, (directory / "log").read_text()[-20000:]
 
 
 @contextmanager
