@@ -128,6 +128,20 @@ def test_the_progress_of_another_owner_stays(filled: OneSink) -> None:
     assert filled.truth() == before
 
 
+@pytest.mark.parametrize("goes", ["records", "topic"])
+def test_a_data_topic_whose_progress_is_gone_stays_and_is_told(filled: OneSink, goes: str) -> None:
+    with_rows(filled)
+    if goes == "topic":
+        topics.delete_topic(filled.servers, filled.progress)
+    else:
+        keys = [f"{filled.id.prefix}{key}".encode() for key in left(filled)]
+        topics.produce(filled.servers, filled.progress, [(key, None) for key in keys])
+    kept = remove(filled)
+    assert kept is not None
+    assert (kept.name, "it has no progress" in kept.why) == (filled.data, True)
+    assert exists(filled, filled.data)
+
+
 def test_a_driver_that_runs_cannot_write_any_more(filled: OneSink) -> None:
     started = filled.start()
     deliver(filled, started, range(10))

@@ -14,6 +14,7 @@ from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.manifest import parse_manifest
 from sinkpipeline.kafka.settings import SinkSettings as KafkaSettings
+from sinkpipeline.sinks.removal import KeptTopic
 from sinkpipeline_operator.child.remedies import without_topics
 from sinkpipeline_operator.kube.client import Ref
 from sinkpipeline_operator.observe import kafka_view
@@ -40,7 +41,8 @@ class Kafka:
                 raise self.errors.pop()
             self.carried_out.append(announced)
 
-        return SimpleNamespace(doomed=lambda: ("orders-out",), carry_out=carry_out)
+        settings = SimpleNamespace(data=SimpleNamespace(name="orders-out"))
+        return SimpleNamespace(doomed=lambda: ("orders-out",), carry_out=carry_out, settings=settings)
 
 
 @pytest.fixture
@@ -91,6 +93,19 @@ def test_after_an_error_it_is_looked_again_after_a_while(
     monkeypatch.setattr(kafka_view, "_REMOVE_AGAIN_S", 0)
     assert ask(None) == Removal(done=False, error=TROUBLE), "while it is looked again"
     assert ask(None) == Removal(done=False, doomed=("orders-out",))
+
+
+def test_a_sink_whose_progress_is_another_pipelines_leaves_the_others_to_go(
+    kafka: Kafka, ask: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Mock(spec=KafkaSettings, connection=None)
+    monkeypatch.setattr(KafkaView, "opened", lambda *_: nullcontext(kafka_view.Opened(sinks=[sink, sink])))
+    theirs = SinkPipelineError(Reason.IDENTITY_IN_USE, "identity a belongs to b", "use another one")
+    kafka.errors.append(theirs)
+    ask(("orders-out",))
+    removal = ask(("orders-out",))
+    assert removal == Removal(done=True, kept=(KeptTopic("orders-out", theirs.message),))
+    assert kafka.carried_out == [frozenset({"orders-out"})]
 
 
 def test_a_pipeline_that_came_again_is_not_removed_yet(kafka: Kafka, ask: Asking) -> None:

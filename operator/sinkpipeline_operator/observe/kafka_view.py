@@ -220,8 +220,7 @@ class KafkaView:
             with self.opened(question) as settings:
                 removal = self._removal(settings, announced)
         except SinkPipelineError as error:
-            # Somebody else's progress is none of ours: there is nothing to remove.
-            removal = Removal(done=error.reason is Reason.IDENTITY_IN_USE, error=error)
+            removal = Removal(done=False, error=error)
         except Exception as error:  # noqa: BLE001 - a thread's last resort: told, and tried again
             _LOG.exception("%s: removing its sinks failed by a bug", question.ref)
             bug = SinkPipelineError(Reason.INTERNAL_ERROR, f"{type(error).__name__}: {error}", "please report this")
@@ -245,8 +244,8 @@ class KafkaView:
                 ports = stack.enter_context(opened(sink, self._clients.admin(cluster_of(sink))))
                 sinks.append(SinkRemoval(ports=ports, announced=announced))
             if announced is None:
-                return Removal(done=False, doomed=tuple(name for each in sinks for name in each.doomed()))
-            kept = tuple(stays for each in sinks if (stays := each.carry_out()) is not None)
+                return Removal(done=False, doomed=tuple(name for each in sinks for name in _doomed(each)))
+            kept = tuple(stays for each in sinks if (stays := _carried_out(each)) is not None)
             in_database = tuple(each for stage in stages for each in kept_in_database(stage))
             return Removal(done=True, kept=kept, kept_in_database=in_database)
 
@@ -322,6 +321,25 @@ class KafkaView:
         except SinkPipelineError as error:
             return SinkReport(name=sink.id.sink, exactly_once=sink.exactly_once, state=SinkState.SUSPENDED, error=error)
         return inspect(sink, memory, self._clients.admin)
+
+
+def _doomed(removal: SinkRemoval) -> tuple[str, ...]:
+    try:
+        return removal.doomed()
+    except SinkPipelineError as error:
+        if error.reason is not Reason.IDENTITY_IN_USE:
+            raise
+        return ()
+
+
+def _carried_out(removal: SinkRemoval) -> KeptTopic | None:
+    """Somebody else's progress is none of ours, and no reason to leave what is: the other sinks are removed."""
+    try:
+        return removal.carry_out()
+    except SinkPipelineError as error:
+        if error.reason is not Reason.IDENTITY_IN_USE:
+            raise
+        return KeptTopic(removal.settings.data.name, error.message)
 
 
 def _before_its_source(report: SinkReport) -> SinkReport:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from sinkpipeline.changes.settings import DatabaseSettings, StageSettings, sink_settings
 from sinkpipeline.core.changes.dropping import Kept
 from sinkpipeline.kafka.admin import Admin
 from sinkpipeline.kinds import ports
 from sinkpipeline.sinks.removal import SinkRemoval
-
-if TYPE_CHECKING:
-    pass
 
 
 def stage_removal(stage: StageSettings, admin: Admin, announced: Collection[str] | None) -> SinkRemoval:

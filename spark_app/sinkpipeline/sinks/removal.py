@@ -56,12 +56,13 @@ class SinkRemoval(SinkTakeover):
     def _attempt(self) -> KeptTopic | None:
         topic = self._ledger.place()
         if topic is None:
-            return None
-        kept = None
+            return self._unknown()
         self._look(topic)
         with self._hold() as hold:
             progress = self._read(hold, topic)
-            if not _is_empty(progress):
+            if _is_empty(progress):
+                kept = self._unknown()
+            else:
                 epoch = 0 if progress.meta is None else progress.meta.epoch
                 meta = self._announce(progress.meta, epoch=epoch, source={})
                 progress = self._take_over(hold, topic, progress, meta, progress.partitions)
@@ -90,6 +91,15 @@ class SinkRemoval(SinkTakeover):
             return ()
         stay = self._kept(found, meta, metas)
         return tuple(sorted(each for each in self._topics(found) if each not in stay))
+
+    def _unknown(self) -> KeptTopic | None:
+        """A data topic of which no progress tells: it was there before, or the progress was lost."""
+        found = self.target.id()
+        if found is None:
+            return None
+        return KeptTopic(
+            ", ".join(sorted(self._topics(found))), "nothing says that this pipeline created it: it has no progress"
+        )
 
     def _topics(self, found: str) -> dict[str, str]:
         """Those that are there, with their ids."""
