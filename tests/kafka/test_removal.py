@@ -239,6 +239,33 @@ def test_a_topic_whose_creation_was_not_confirmed_stays(filled: OneSink, monkeyp
     assert len(filled.delivered()) == 20
 
 
+def test_a_deletion_that_got_no_answer_is_not_repeated_on_somebody_elses_topic(
+    filled: OneSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = Admin._delete
+    to_lose = {filled.data}
+
+    def lose_the_answer(admin: Admin, name: str) -> Future[None]:
+        future = delete(admin, name)
+        if name not in to_lose:
+            return future
+        to_lose.remove(name)
+        future.result(30)
+        topics.create_topic(filled.servers, name, partitions=1)
+        lost: Future[None] = Future()
+        lost.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+        return lost
+
+    monkeypatch.setattr(Admin, "_delete", lose_the_answer)
+    with_rows(filled)
+    refusal(lambda: remove(filled), Reason.TOPICS_CHANGED)
+    assert to_lose == set()
+    kept = remove(filled)
+    assert kept is not None
+    assert "created it again" in kept.why
+    assert exists(filled, filled.data)
+
+
 def test_a_topic_into_which_another_pipeline_delivers_stays(filled: OneSink) -> None:
     with_rows(filled)
     assert removal(filled.settings()).doomed() == (filled.data,)

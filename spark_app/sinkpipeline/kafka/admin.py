@@ -306,9 +306,23 @@ class Admin:
         )
 
     @repeated
-    def delete_topic(self, name: str) -> None:
-        """Asks for a topic's deletion; one that is gone already is success."""
-        future = self._client.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)[name]
+    def delete_topic(self, name: str, topic_id: str) -> None:
+        """Asks for a topic's deletion; one that is gone already is success.
+
+        Kafka deletes by the name. So before each request it is looked whether another topic has it by now, also where
+        the answer to the one before was lost.
+
+        Raises:
+            SinkPipelineError: TopicsChanged where another topic has the name, and what the cluster says.
+        """
+        topic = self.topics([name])[name]
+        if topic is not None and topic.id != topic_id:
+            raise SinkPipelineError(
+                Reason.TOPICS_CHANGED,
+                f"topic {name} was deleted and created again by somebody else while the sink was removed",
+                "nothing; the removal looks again whose it is",
+            )
+        future = self._delete(name)
         try:
             future.result(REQUEST_TIMEOUT_S + 5)
         except TimeoutError as error:
@@ -317,6 +331,9 @@ class Admin:
             if error_of(exception).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise self._translate(exception, f"deleting topic {name}", f"Delete on topic {name}") from exception
         self._answered()
+
+    def _delete(self, name: str) -> Future[None]:
+        return self._client.delete_topics([name], request_timeout=REQUEST_TIMEOUT_S)[name]
 
     @repeated
     def delete_records(self, before: Mapping[SourcePartition, int]) -> None:

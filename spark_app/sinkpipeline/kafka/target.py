@@ -137,12 +137,4 @@ class KafkaTarget:
 
     def delete(self, target: str) -> None:
         for name, topic_id in (ids_of(target) or {self.settings.data.name: target}).items():
-            # Kafka deletes by the name. Since it was judged, somebody may have put another one in its place.
-            topic = self.admin.topics([name])[name]
-            if topic is not None and topic.id != topic_id:
-                raise SinkPipelineError(
-                    Reason.TOPICS_CHANGED,
-                    f"data topic {name} was deleted and created again by somebody else while the sink was removed",
-                    "nothing; the removal looks again whose it is",
-                )
-            self.admin.delete_topic(name)
+            self.admin.delete_topic(name, topic_id)
