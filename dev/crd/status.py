@@ -173,7 +173,8 @@ _SINK = mapping(
     ),
     progressTopicId=text("The id of the progress topic; null while unknown.", 64, nullable=True),
     mayBeDuplicated=count(
-        "At most this many rows were delivered twice, because a lost progress topic was restored from the status."
+        "The rows of at most this many records were delivered twice, because a lost progress topic was restored from "
+        "the status."
     ),
     rolledBack=count(
         "This many rows were delivered again, because the sink had lost them with their progress. Until a reset."

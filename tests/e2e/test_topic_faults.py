@@ -156,7 +156,8 @@ def test_topics_that_went_while_nothing_ran(kafka: LocalKafka, tmp_path: Path) -
         assert source.judge(names.data(what)) == EXACTLY_ONCE, what
     told = conditions(app)
     assert (told["ExactlyOnce"]["status"], told["ExactlyOnce"]["reason"]) == ("Unknown", "ProgressRestored")
-    assert "one: at most 30 rows may be duplicated; two: at most 30 rows" in told["ExactlyOnce"]["message"]
+    at_most = "the rows of at most 30 records"
+    assert f"one: {at_most} may be duplicated; two: {at_most}" in told["ExactlyOnce"]["message"]
     assert told["TopicsReady"]["status"] == "False"
     for what, reason in expected.items():
         found = app.sink_status(what)

@@ -263,7 +263,7 @@ def _counts(scene: Scene, sink: Document) -> Iterator[str]:
     if sink.get("lost"):
         yield f"lost       {number(sink['lost'])}"
     if sink.get("mayBeDuplicated"):
-        yield f"at most {number(sink['mayBeDuplicated'])} rows may be duplicated"
+        yield f"the rows of at most {number(sink['mayBeDuplicated'])} records may be duplicated"
     if "rolledBack" in sink:
         yield f"{number(sink['rolledBack'])} rows were lost by the sink, and delivered again"
 

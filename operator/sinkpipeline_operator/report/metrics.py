@@ -58,7 +58,7 @@ _OF_SINKS = (
     ),
     _OfSink(
         "may_be_duplicated",
-        "Rows that may have been delivered twice, where the progress was restored from the status.",
+        "Records whose rows may have been delivered twice, where the progress was restored from the status.",
         _number("mayBeDuplicated"),
     ),
     _OfSink(

@@ -12,7 +12,7 @@ def exactly_once(sinks: Iterable[tuple[str, bool, Progress | None]]) -> tuple[st
     known = list(sinks)
     metas = [(name, found.meta) for name, is_strong, found in known if is_strong and found is not None]
     restored = [
-        f"{name}: at most {meta.restored} rows may be duplicated"
+        f"{name}: the rows of at most {meta.restored} records may be duplicated"
         for name, meta in metas
         if meta is not None and meta.restored is not None
     ]

@@ -94,7 +94,8 @@ class Meta:
 
     Of several topics, those that were created."""
     restored: int | None = None
-    """At most so many rows were delivered twice, as progress was restored from what a status remembered; until a reset.
+    """The rows of at most so many records were delivered twice, as progress was restored from what a status remembered.
+    Until a reset.
 
     None: it never was, as far as is known; a release that didn't write this may have restored it."""
     rolled_back: int | None = None

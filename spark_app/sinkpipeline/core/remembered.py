@@ -3,7 +3,8 @@
 Writing back a frontier that is older than what was delivered repeats rows. So what is remembered is one of three:
 
     told      A status document tells it, or an attempt of a start has read it before the topic vanished. Others may
-              have delivered since. It is written back, with how many rows may be duplicated.
+              have delivered since. It is written back, with the number of records whose rows may
+              be duplicated.
     doubtful  It is this driver's own frontier, and something may have been delivered beyond it. It is not written back.
     exact     It is this driver's own frontier, and no outcome is in doubt. It is written back after a proof that nobody
               has taken the control id since: the topic, which would tell of a newer driver, may be gone together with

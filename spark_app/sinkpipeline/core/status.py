@@ -98,7 +98,7 @@ class SinkReport:
 
     @property
     def may_duplicate(self) -> int | None:
-        """Set where its progress was once restored from a memory: at most so many rows may be duplicated."""
+        """Set where its progress was once restored from a memory: the rows of at most so many records may be."""
         return None if self.progress is None or self.progress.meta is None else self.progress.meta.restored
 
 

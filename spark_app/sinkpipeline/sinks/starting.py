@@ -66,7 +66,7 @@ class StartedSink:
 
     @property
     def may_duplicate(self) -> int | None:
-        """At most so many rows may be duplicated, as progress was once restored; None where it is certain."""
+        """The rows of at most so many records may be duplicated, as progress was once restored; None: of none."""
         return None if self.progress.meta is None else self.progress.meta.restored
 
     def warn(self, sink: str, log: logging.Logger) -> None:
@@ -88,8 +88,8 @@ class StartedSink:
             )
         if self.may_duplicate is not None:
             log.warning(
-                "%s: ProgressRestored: the progress was restored from an earlier status; at most %d rows may be "
-                "duplicated since",
+                "%s: ProgressRestored: the progress was restored from an earlier status; the rows of at most %d "
+                "records may be duplicated since",
                 sink,
                 self.may_duplicate,
                 extra={"reason": "ProgressRestored"},
