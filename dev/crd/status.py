@@ -217,13 +217,17 @@ _SOURCE = mapping(
     deadLettered=count("Changes that went to the dead-letter topic, as the change topic doesn't take them."),
     dropped=count("Changes that could not go there either, and were dropped because the manifest says so."),
     serverEnd=text("Where the database's log ended at the stage's last look.", _MAX_PLACE, pattern=PLACE),
-    lagBytes=count("Bytes of the database's log, of all tables, between the position and its end."),
+    lagBytes=count(
+        "Bytes of the database's log, of all tables, between the position and its end. Absent while nobody looks."
+    ),
     lagSeconds=count(
         "For how many seconds, at most, a change has waited that is not in the change topic, by the database's clock "
         "at the stage's last look; 0 if nothing was missing then. Absent while it is unknown."
     ),
-    retainedBytes=count("Bytes of its log that the database keeps for the slot."),
-    safeBytes=count("Bytes that it may write until it gives the slot up; absent if it has no limit."),
+    retainedBytes=count("Bytes of its log that the database keeps for the slot. Absent while nobody looks."),
+    safeBytes=count(
+        "Bytes that it may write until it gives the slot up; absent if it has no limit, and while nobody looks."
+    ),
     timeline=count("The timeline of the database that is read."),
     atRisk=text(
         "Why the slot or the log may be lost soon, or the slot holds too much; absent otherwise.", _MAX_MESSAGE

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from sinkpipeline.changes.postgresql import rows as reading
+from sinkpipeline.changes.settings import Publication, Slot
 from sinkpipeline.core.cuts import CutPolicy
 from sinkpipeline.core.errors import Reason
+from sinkpipeline.core.naming import SinkId
 from support.changes.lab import Lab
 from support.waiting import wait_until
 
@@ -170,6 +172,26 @@ def test_killed_at_a_point(prepared: Lab, point: str) -> None:
     assert ("d" in found) == (point in (*BEHIND_A_COMMIT, *COMPLETE))
     if point in COMPLETE:
         assert found["r"] == 1000, "what is complete does not begin anew"
+
+
+def test_what_others_have_written_before_is_not_taken_back(prepared: Lab) -> None:
+    """A stage of another identity goes on in a topic with rows of a table that it does not read."""
+    prepared.sql("CREATE TABLE others (id int PRIMARY KEY)", "INSERT INTO others SELECT generate_series(1, 10)")
+    prepared.live(cuts=SMALL, database=SNAPSHOT)
+    name = f"{prepared.name}_2"
+    prepared.sql(f"CREATE PUBLICATION {name} FOR TABLE orders")
+    database = {**SNAPSHOT, "slot": Slot(name=name), "publication": Publication(name=name, create=False)}
+    another: dict[str, Any] = {"id": SinkId(name, "changes"), "refuse_existing_data": False, "database": database}
+    stage = prepared.start("after-commit", cuts=SMALL, **another)
+    stage.wait_at("after-commit")
+    stage.kill()
+    prepared.live(cuts=SMALL, **another)
+    keys = [(each.told.op, each.record.document["table"].removeprefix("public.")) for each in prepared.found()]
+    assert keys.count(("r", "others")) == 10
+    assert ("d", "others") not in keys
+    # Its own rows, of what it had given up.
+    assert keys.count(("r", "orders")) - keys.count(("d", "orders")) == 2000
+    prepared.sql(f"SELECT pg_drop_replication_slot('{name}')")
 
 
 @pytest.mark.thorough("points of a snapshot that begins anew")

@@ -244,14 +244,15 @@ def test_the_rights_of_the_page_are_enough(tmp_path: Path, left_out: str) -> Non
             driver.drain()
             assert ports.target.describe({}) is not None
             driver.delivery.close()
-            kept = ports.ledger.metas()
-            assert list(kept) == [found.id.meta_key]
+            assert list(ports.ledger.metas()) == [found.id.meta_key]
             hold = ports.ledger.hold(source_topics=1)
             progress = hold.read(lambda seen: seen, lambda _meta: None)
             hold.write(progress)
             hold.fence(progress.partitions)
             hold.remove(progress)
             assert ports.ledger.observe().meta is None
-            assert SinkRemoval(ports=ports).carry_out() is None
+            kept = SinkRemoval(ports=ports).carry_out()
+            assert kept is not None
+            assert "it has no progress" in kept.why
         for worker in driver.worker._shared.values():
             worker.close()

@@ -397,6 +397,8 @@ def at(number: int, offset: int, index: int = 0, gtid: str = "0-1-7") -> BinlogP
         (at(3, 50), seen(100, 100), None),
         (at(4, 100), seen(100, 100), None),
         (at(4, 101), seen(100, 100), Reason.SOURCE_ROLLED_BACK),
+        (at(4, 99, 1), seen(100, 100), None),
+        (at(4, 100, 1), seen(100, 100, 50), Reason.SOURCE_ROLLED_BACK),
         (at(5, 4), seen(100, 100), Reason.SOURCE_ROLLED_BACK),
         (at(2, 4), seen(100, 100), Reason.SOURCE_DATA_LOST),
         (at(3, 50), seen(100, gtids="0-1-8"), Reason.SOURCE_RECREATED),

@@ -10,7 +10,7 @@ import pytest
 
 from sinkpipeline.changes.binlog.stream import AnotherLog, NotServed, NotUnderstood, Stream
 from sinkpipeline.changes.binlog.tables import Tables
-from sinkpipeline.changes.ports import Begun, Ended, Event
+from sinkpipeline.changes.ports import Begun, Ended, Event, Heard
 from sinkpipeline.core.changes.binlog_kinds import MARIADB
 from sinkpipeline.core.changes.binlog_values import decoder
 from sinkpipeline.core.changes.positions import BinlogPosition, parse_binlog
@@ -171,6 +171,15 @@ def test_a_transaction_that_does_not_end_is_told(behind: str) -> None:
 def test_rows_outside_of_a_transaction_are_not_passed_over(event: str) -> None:
     with pytest.raises(AnotherLog, match="one goes on"):
         read(stream(), event)
+
+
+@pytest.mark.parametrize("event", [heartbeat(700), rotate(2)])
+def test_a_place_inside_a_transaction_is_not_passed_over_without_it(event: bytes) -> None:
+    within = START.moved(START.commit, 2_000_001, "0-1-3", 1)
+    told = read(stream(within), heartbeat(625), INSERT[0])
+    assert [type(each) for each in told] == [Heard, Begun]
+    with pytest.raises(AnotherLog, match="no transaction begins"):
+        read(stream(within), heartbeat(625), event)
 
 
 def test_a_transaction_says_where_it_begins() -> None:

@@ -28,7 +28,7 @@ from support.waiting import wait_until
 
 CLAIMED = {"event": "claimed", "run": "r", "position": ["0/10", 0], "next": 0, "rows": 0, "dead": 0, "dropped": 0}
 CLAIMED |= {"timeline": 1, "seconds": 0.1}
-COMMITTED = {"event": "committed", "position": ["0/20", 3], "next": 3, "serverEnd": "0/30", "rows": 3, "dead": 1}
+COMMITTED = {"event": "committed", "position": ["0/20", 3], "next": 3, "rows": 3, "dead": 1}
 COMMITTED |= {"dropped": 0, "changes": {"public.a": {"c": 3}}, "skipped": 0, "committedAt": 1, "transactions": [3]}
 STATE = {"event": "state", "position": ["0/20", 3], "next": 3, "serverEnd": "0/40", "lagBytes": 32, "slot": "s"}
 STATE |= {"lagSeconds": 2, "retainedBytes": 48, "safeBytes": None, "timeline": 1, "atRisk": None}
@@ -137,9 +137,29 @@ def test_receipts_are_what_is_known(script: Script) -> None:
     runner.stop()
     runner.join()
     assert runner.report.state is SinkState.SUSPENDED
-    assert "lagSeconds" not in runner.report.to_status(), "nobody looks any more"
+    left = {"state", "slot", "position", "index", "changes", "deadLettered", "serverEnd", "timeline"}
+    assert {*runner.report.to_status()} == left, "nobody looks any more"
     assert runner.failure is None
     assert [each.takes_over for each in script.lives] == [True]
+
+
+@pytest.mark.parametrize(("position", "end"), [("0/20", "0/40"), ("0/40", "0/40"), ("0/50", "0/50")])
+def test_the_servers_end_is_that_of_the_last_look(script: Script, position: str, end: str) -> None:
+    """Or what was read since, and not where a stage is that is far behind."""
+    then = {**COMMITTED, "position": [position, 0], "rows": 4}
+    runner = script.run(([CLAIMED, STATE, then], WAITS))
+    assert told(runner, lambda each: each.changes == 4).server_end == end
+    runner.stop()
+    runner.join()
+
+
+def test_a_stage_that_is_held_anew_tells_no_numbers_of_before(script: Script) -> None:
+    again = failed(Reason.SLOT_BUSY)
+    runner = script.run(([CLAIMED, STATE, again], "sys.exit(1)"), ([CLAIMED], WAITS))
+    told(runner, lambda each: each.state is SinkState.RUNNING and each.lag_bytes is None)
+    assert "retainedBytes" not in runner.report.to_status()
+    runner.stop()
+    runner.join()
 
 
 def test_a_snapshot_is_told_while_it_goes_on(script: Script) -> None:

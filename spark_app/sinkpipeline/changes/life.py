@@ -326,7 +326,8 @@ class Life:
             changes.setdefault(table, {})[op] = count
         self._say(
             "committed",
-            **self._place(),
+            position=at(self._state).to_record()[:2],
+            next=self._state.next,
             rows=self._state.rows,
             dead=self._state.dead,
             dropped=self._state.dropped,
@@ -336,11 +337,6 @@ class Life:
             transactions=self._sizes,
             **self._more(),
         )
-
-    def _place(self) -> dict[str, object]:
-        place = at(self._state)
-        end = place.moved(max(self._reader.heard, place.commit))
-        return {"position": place.to_record()[:2], "next": self._state.next, "serverEnd": end.place}
 
     def _reached(self) -> int:
         """Everything that the database committed before this is in the topic."""

@@ -2,7 +2,7 @@
 
 {"event":"claimed","run":...,"position":["0/325D0F70",467],"next":1200,"seconds":0.2}
 {"event":"committed","position":...,"next":...,"rows":...,"dead":...,"dropped":...,"changes":{"public.orders":{"c":7}},
- "skipped":0,"committedAt":1763856000123,"serverEnd":"0/3279E770","transactions":[3,1]}
+ "skipped":0,"committedAt":1763856000123,"transactions":[3,1]}
 {"event":"state","position":...,"serverEnd":...,"lagBytes":...,"lagSeconds":0,"retainedBytes":...,"safeBytes":...,
  "slot":...,"timeline":1,"atRisk":null}
 {"event":"failed","error":{"reason":...,"message":...,"remedy":...}}

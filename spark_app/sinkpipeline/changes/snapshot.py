@@ -27,7 +27,7 @@ from sinkpipeline.core.changes.snapshots import SnapshotMark, before_stream, str
 from sinkpipeline.core.changes.values import is_read, taken_back
 from sinkpipeline.core.errors import Reason, SinkPipelineError
 from sinkpipeline.core.progress import PartitionProgress
-from sinkpipeline.kafka.written import Written
+from sinkpipeline.kafka.written import Written, ends
 from sinkpipeline.sinks.failpoints import failpoint
 from sinkpipeline.sinks.starting import now_ms
 
@@ -79,7 +79,10 @@ class Snapshot:
         start = before_stream(copied.start)
         if state is None:
             epoch = 0 if claimed.progress.meta is None else claimed.progress.meta.epoch
-            new = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, snapshot=SnapshotMark())
+            # What is in the topic already is somebody else's, and is never taken back.
+            settings = self._parts.settings
+            mark = SnapshotMark(since=ends(settings.kafka, sink_settings(settings).group_id, claimed.topic))
+            new = PartitionProgress(epoch=epoch, next=0, at=now_ms(), pos=start, snapshot=mark)
         else:
             known = at(state)
             if start.commit < known.commit:

@@ -62,7 +62,7 @@ class Written:
             SinkPipelineError: DataTopicLost where the topic has removed some; ProgressUnreadable, BrokerUnreachable,
                 AuthorizationFailed.
         """
-        bounds = self._bounds()
+        bounds = _bounds(self._connection, self._group_id, self._topic)
         self._at = {number: self._begins(number, low) for number, (low, _) in enumerate(bounds)}
         for number, (_, high) in enumerate(bounds):
             yield from self._partition(number, high)
@@ -105,15 +105,24 @@ class Written:
             )
         return since
 
-    def _bounds(self) -> list[tuple[int, int]]:
-        doing = f"reading the offsets of {self._topic.name}"
-        servers = self._connection.bootstrap_servers
-        with uncommitted(self._connection, self._group_id) as consumer:
-            try:
-                return [extent(consumer, self._topic.name, number) for number in range(self._topic.partitions)]
-            except KafkaException as exception:
-                raise translate(exception, doing, servers, needs=f"Describe on topic {self._topic.name}") from exception
-
     def _failed(self, error: KafkaError) -> SinkPipelineError:
         name = self._topic.name
         return read_failed(error, f"reading change topic {name}", name, self._connection.bootstrap_servers)
+
+
+def ends(connection: Connection, group_id: str, topic: Topic) -> tuple[int, ...]:
+    """By partition, the offset that the next record of a topic gets.
+
+    Raises:
+        SinkPipelineError: BrokerUnreachable, AuthorizationFailed.
+    """
+    return tuple(high for _, high in _bounds(connection, group_id, topic))
+
+
+def _bounds(connection: Connection, group_id: str, topic: Topic) -> list[tuple[int, int]]:
+    doing, servers = f"reading the offsets of {topic.name}", connection.bootstrap_servers
+    with uncommitted(connection, group_id) as consumer:
+        try:
+            return [extent(consumer, topic.name, number) for number in range(topic.partitions)]
+        except KafkaException as exception:
+            raise translate(exception, doing, servers, needs=f"Describe on topic {topic.name}") from exception

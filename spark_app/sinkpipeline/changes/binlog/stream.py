@@ -187,6 +187,8 @@ class Stream:
 
     def _hears(self, offset: int) -> Heard:
         self.heard = max(self.heard, self._start.commit_at(self._at.number, offset))
+        if self._start.index and not self._has_met and self.heard > self._start.commit:
+            raise AnotherLog(f"no transaction begins at {self._start.place}, and one was read there")
         if self._born is None:
             return Heard(self.heard)
         # When its file was begun tells another log of its name, also where the last transaction is in another file.

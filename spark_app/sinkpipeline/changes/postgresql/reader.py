@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from sinkpipeline.changes.ports import Ended, Event, Heard, Look, TableSnapshot
+from sinkpipeline.changes.ports import Ended, Event, Look, TableSnapshot
 from sinkpipeline.changes.postgresql import copying, look, making
 from sinkpipeline.changes.postgresql.copying import CopiedTable
 from sinkpipeline.changes.postgresql.exported import Exported
@@ -277,7 +277,7 @@ class Reader:
                 self.heard = max(self.heard, alive[0])
                 if alive[1]:
                     self._tell()
-                yield Heard(alive[0])
+                yield stream.heard(alive[0])
                 continue
             try:
                 event = stream.event(*message(data))

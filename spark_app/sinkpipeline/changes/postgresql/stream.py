@@ -8,7 +8,7 @@ inside a transaction is a record, and its index only a name.
 
 from __future__ import annotations
 
-from sinkpipeline.changes.ports import Begun, Ended, Event
+from sinkpipeline.changes.ports import Begun, Ended, Event, Heard
 from sinkpipeline.core.changes.beginning import not_sent_again
 from sinkpipeline.core.changes.pgoutput import Begin, Commit, Delete, Insert, Relation, Truncate, Update, parse
 from sinkpipeline.core.changes.positions import LogPosition, Position
@@ -57,6 +57,18 @@ class Stream:
                 self._nth += 1
                 writer.record = (lsn, self._nth)
                 return self._changes(said)
+
+    def heard(self, lsn: int) -> Heard:
+        """The server has sent everything before `lsn`.
+
+        A transaction of which it has nothing to send is left out, also the one in whose middle this begins.
+
+        Raises:
+            SinkPipelineError: SourceRolledBack.
+        """
+        if lsn > self._start[0]:
+            self._check_found()
+        return Heard(lsn)
 
     def _begin(self, lsn: int) -> None:
         self._is_new = (lsn, 0) >= self._start

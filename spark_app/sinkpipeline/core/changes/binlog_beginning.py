@@ -167,7 +167,8 @@ def check_there(at: BinlogPosition, seen: Seen, where: str) -> None:
     first, end = seen.files[0].number, seen.end
     if size is None and at.number < first:
         raise data_lost(at, where)
-    if size is None or at.offset > size:
+    # Inside a transaction the position is where that one begins: at least its first event was read.
+    if size is None or at.offset + (at.index > 0) > size:
         raise SinkPipelineError(
             Reason.SOURCE_ROLLED_BACK,
             f"the log of {where} ends at {end.place}, and was read up to {at}: changes that are in the topic are not "

@@ -17,6 +17,8 @@ SLOT_AT_RISK = "SlotAtRisk"
 LOG_AT_RISK = "LogAtRisk"
 AT_RISK = frozenset({SLOT_AT_RISK, LOG_AT_RISK})
 SOURCE_STARTING = "SourceStarting"
+_OF_A_LOOK = frozenset({"lagBytes", "lagSeconds", "retainedBytes", "safeBytes"})
+"""What grows, or shrinks, while nobody looks."""
 _ALONE = {SinkState.STARTING: Phase.STARTING, SinkState.SUSPENDED: Phase.SUSPENDED}
 """Of a pipeline without sinks, by the state of its stage."""
 _CATCH_UP = (
@@ -75,9 +77,13 @@ class StageReport:
             found = replace(found, snapshot=told["snapshot"])
         if "serverEnd" in told:
             found = replace(found, server_end=told["serverEnd"])
+        elif found.position is not None and found.server_end is not None and found.reached(found.server_end):
+            # It has read what came since the last look.
+            found = replace(found, server_end=found.position)
         if "incrementalSnapshot" in told:
             found = replace(found, incremental=told["incrementalSnapshot"])
         if told["event"] == "claimed":
+            found = replace(found, lag_bytes=None, lag_seconds=None, retained_bytes=None, safe_bytes=None)
             return replace(found, state=SinkState.RUNNING, error=None, timeline=told["timeline"])
         if told["event"] == "state":
             return replace(
@@ -111,8 +117,7 @@ class StageReport:
             "dropped": self.dropped or None,
             "serverEnd": self.server_end,
             "lagBytes": self.lag_bytes,
-            # It grows while nobody looks.
-            "lagSeconds": self.lag_seconds if self.state is SinkState.RUNNING else None,
+            "lagSeconds": self.lag_seconds,
             "retainedBytes": self.retained_bytes,
             "safeBytes": self.safe_bytes,
             "timeline": self.timeline,
@@ -122,7 +127,8 @@ class StageReport:
             "circuit": None if self.circuit_opened_at is None else {"openedAt": timestamp(self.circuit_opened_at)},
             "error": None if self.error is None else self.error.to_dict(),
         }
-        known = {name: value for name, value in told.items() if value is not None}
+        left_out = () if self.state is SinkState.RUNNING else _OF_A_LOOK
+        known = {name: value for name, value in told.items() if value is not None and name not in left_out}
         held = {} if self.slot is None else {"slot": self.slot}
         return {"state": self.state.value, **held, **known}
 
