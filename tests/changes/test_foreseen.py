@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from servers.local_kafka import LocalKafka
+from servers.pgbouncer import LocalPgBouncer, program
 from servers.postgresql import DATABASE, SUPERUSER, LocalPostgresql
 from sinkpipeline.changes.ports import Foreseen
 from sinkpipeline.changes.postgresql.foreseen import foresee
@@ -88,6 +89,22 @@ def test_what_a_snapshot_would_do(lab: Lab) -> None:
     [told] = looked(lab, "public.orders", snapshot=True).told
     assert told.startswith("resumes at ")
     lab.sql(f"REVOKE ALL ON orders FROM {lab.name}_cdc", f"DROP OWNED BY {lab.name}_cdc; DROP ROLE {lab.name}_cdc")
+
+
+@pytest.mark.skipif(program() is None, reason="no PgBouncer: make postgresql")
+@pytest.mark.parametrize("mode", ["session", pytest.param("transaction", marks=pytest.mark.thorough("another mode"))])
+def test_a_pooler_in_front_of_the_server(lab: Lab, mode: str) -> None:
+    """It is told before a start, and by a start; named itself, the server suits."""
+    lab.sql(*TABLES[:1])
+    with LocalPgBouncer(lab.server.port, mode) as pooler:
+        there = Database(servers=pooler.address, database=lab.name, user=SUPERUSER)
+        [error] = looked(lab, "public.orders", connection=there).errors
+        check_nothing_is_made(lab)
+        refused = lab.refusal(database={"connection": there})
+    for each in (error, refused):
+        assert each.reason is Reason.SOURCE_UNSUITABLE
+        assert "name the server itself" in each.remedy
+    assert looked(lab, "public.orders").errors == []
 
 
 def test_each_table_that_tells_no_rows_is_named_with_what_helps(lab: Lab) -> None:

@@ -91,6 +91,21 @@ def test_the_topic_has_what_the_server_decodes(lab: Lab) -> None:
     assert halves[0][:2] == halves[1][:2]
 
 
+def test_a_transaction_is_cut_where_it_has_enough_bytes(lab: Lab) -> None:
+    """And a slot that holds more than `maxRetained` is told."""
+    lab.sql(*TABLES)
+    lab.watch()
+    lab.live()
+    lab.sql("INSERT INTO orders SELECT g, repeat('x', 100) FROM generate_series(1, 200) AS g")
+    life = lab.live(cuts=CutPolicy(rows=1_000_000, bytes=10_000, seconds=20), database={"max_retained": 1})
+    assert lab.check() == 200
+    within = [each["position"][1] for each in life.told if each["event"] == "committed" and each["position"][1]]
+    assert len(within) >= 5
+    assert within[0] < 100, "each commit has some 10 kB"
+    [first, *_] = [each for each in life.told if each["event"] == "state"]
+    assert "limits.maxRetained" in first["atRisk"]
+
+
 @pytest.mark.thorough("lives one after the other; tests of kills show that too")
 def test_a_life_goes_on_where_the_one_before_was(lab: Lab) -> None:
     lab.sql(*TABLES)
