@@ -136,6 +136,39 @@ class Load:
                     session.commit()
                     self.changes += made
 
+    def run_in_bulk(self, changes: int) -> None:
+        """At least so many, by statements that change up to some thousand rows each."""
+        until = self.changes + changes
+        with self._lab.connected(autocommit=False) as session:
+            while self.changes < until:
+                made = 0
+                for _ in range(self._dice.choice((1, 1, 3))):
+                    statement, values, each_counts = self._bulk(self._dice.choice((1, 10, 300, 3_000)))
+                    made += session.execute(statement.encode(), values).rowcount * each_counts
+                if self._dice.random() < 0.1:
+                    session.rollback()
+                else:
+                    session.commit()
+                    self.changes += made
+
+    def _bulk(self, rows: int) -> tuple[str, tuple[Any, ...], int]:
+        some = "id IN (SELECT id FROM orders {} ORDER BY md5(id::text || %s) LIMIT %s)"
+        chosen = (str(self._dice.random()), rows)
+        match self._dice.choice("iiudk"):
+            case "i":
+                first, self._next = self._next + 1, self._next + rows
+                told = (
+                    "INSERT INTO orders SELECT g, 'n' || g, g / 100.0, now(), current_date, g % 2 = 0, NULL, NULL "
+                    "FROM generate_series(%s, %s) AS g"
+                )
+                return told.replace(" % 2", " %% 2"), (first, self._next), 1
+            case "u":
+                return f"UPDATE orders SET name = 'u' || %s, price = NULL WHERE {some.format('')}", ("x", *chosen), 1
+            case "d":
+                return f"DELETE FROM orders WHERE {some.format('')}", (chosen[0], rows // 3), 1
+            case _:
+                return f"UPDATE orders SET id = -id WHERE {some.format('WHERE id > 0')}", chosen, 2
+
     def _change(self) -> tuple[str, tuple[Any, ...], int]:
         dice = self._dice
         kind = dice.choice("iiiuuuubdk") if self._keys else "i"
@@ -197,6 +230,40 @@ def test_a_table_follows_a_table_of_a_database(lab: Lab, tmp_path: Path) -> None
     key = f"sinkpipeline/v1/test.{lab.name.replace('_', '-')}/source.postgresql/p/postgresql/0"
     at = progress_truth(lab.servers, f"{lab.name}-progress")[key]["pos"]
     assert lab.slot_lsn() <= lsn_of(at[0]), "the slot follows the progress"
+
+
+@pytest.mark.long("ten starts of Spark, and 200,000 changes")
+def test_a_table_follows_200_000_changes_through_ten_kills(lab: Lab, tmp_path: Path) -> None:
+    document = following(lab)
+    document["spec"]["trigger"]["maxOffsetsPerTrigger"] = 5_000
+    app, load = App(tmp_path, document), Load(lab, seed=46)
+
+    def written() -> int:
+        return int(app.status().get("source", {}).get("changes") or 0)
+
+    for number in range(10):
+        with app.start() as driver:
+            driver.eventually(lambda: app.status().get("source", {}).get("state") == "Running", "the stage reads")
+            before = app.sink_status("copy").get("rowsDelivered") or 0
+            load.run_in_bulk(20_000)
+            driver.eventually(lambda old=before: app.sink_status("copy")["rowsDelivered"] > old, "rows arrive")
+            [stage] = driver.stage()
+            if number % 3 == 0:
+                stage.kill()
+                died = stage.pid
+                driver.eventually(
+                    lambda old=died: [each.pid for each in driver.stage() if each.pid != old], "another stage lives"
+                )
+            elif number % 3 == 1:
+                driver.kill_driver()
+            else:
+                driver.kill()
+    with app.start() as driver:
+        check_same(lab, deadline_s=600)
+        driver.eventually(lambda: written() == load.changes, "each change is in the topic once")
+        assert driver.terminate() == 0, driver.stderr
+    assert app.sink_status("copy")["rowsDelivered"] == load.changes
+    assert load.changes >= 200_000
 
 
 def test_the_change_topic_is_enough(lab: Lab, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -204,6 +204,9 @@ def jvm_is_gone(spark: SparkSession) -> bool:
         return True
     try:
         return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - likewise
+    except (Py4JNetworkError, OSError):
+        # It has died, and nobody has waited for its process yet.
+        return True
     except Py4JError:
         return False
 

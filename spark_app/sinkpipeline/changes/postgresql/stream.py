@@ -26,7 +26,7 @@ class Stream:
         self._where = where
         self._from = start
         self._start = (start.commit, start.index)
-        self._is_new = False
+        self._is_inside = self._is_new = False
         self._is_found = start.index == 0
         """Whether the last change that is in the topic has come again, of a transaction in whose middle it begins."""
         self._after = start.record if isinstance(start, LogPosition) and start.index else None
@@ -43,6 +43,7 @@ class Stream:
                 return []
             case Begin():
                 writer.begin(said)
+                self._is_inside = True
                 self._begin(said.lsn)
                 return BEGUN
             case Commit():
@@ -50,6 +51,7 @@ class Stream:
                     self._is_found = self._after is None and writer.place >= self._start
                     self._check_found()
                 writer.end()
+                self._is_inside = False
                 return Ended(said.end)
             case _:
                 if lsn != self._lsn:
@@ -59,14 +61,14 @@ class Stream:
                 return self._changes(said)
 
     def heard(self, lsn: int) -> Heard:
-        """The server has sent everything before `lsn`.
+        """The server has sent everything before `lsn`, or hands out a transaction just now.
 
-        A transaction of which it has nothing to send is left out, also the one in whose middle this begins.
+        One of which it has nothing to send is left out, also the one in whose middle this begins.
 
         Raises:
             SinkPipelineError: SourceRolledBack.
         """
-        if lsn > self._start[0]:
+        if lsn > self._start[0] and not self._is_inside:
             self._check_found()
         return Heard(lsn)
 
