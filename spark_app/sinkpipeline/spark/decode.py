@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, ByteType, MapType, ShortType, StringTyp
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark.exact import json_misreadings
+from sinkpipeline.spark.huge import HUGE, without_huge
 from sinkpipeline.spark.places import in_elements, in_field, in_values, let, places
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ _JSON_WHITESPACE = " \t\r\n"
 def parse_json(value: Column, schema: StructType, corrupt: str) -> Column:
     """The struct of `schema`'s fields plus `corrupt` STRING, not null where the first JSON value doesn't fit.
 
-    The struct itself is null for a null value and for one without any JSON token.
+    The struct itself is null for a null value, for one without any JSON token, and for one with a decimal that is huge.
     """
     with_corrupt = StructType([*schema.fields, StructField(corrupt, StringType())])
-    return F.from_json(value.cast("string"), with_corrupt, {**_STRICT, "columnNameOfCorruptRecord": corrupt})
+    text = without_huge(value.cast("string"), schema, _STRICT)
+    return F.from_json(text, with_corrupt, {**_STRICT, "columnNameOfCorruptRecord": corrupt})
 
 
 _STRICT = {
@@ -147,6 +149,7 @@ def _refused(texts: Column, parsed: Column, schema: StructType) -> Column:
     Of a wrong type it names the top-level field that is there and was not understood.
     """
     error = F.when(texts.isNull(), _error(ErrorClass.MALFORMED_JSON, _NOT_ONE_OBJECT))
+    error = error.when(parsed.isNull(), _error(ErrorClass.WRONG_TYPE, HUGE))
     for each in schema.fields:
         lost = parsed.getField(each.name).isNull() & F.try_element_at(texts, F.lit(each.name)).isNotNull()
         error = error.when(lost, _error(ErrorClass.WRONG_TYPE, f"{each.name} is not {each.dataType.simpleString()}"))

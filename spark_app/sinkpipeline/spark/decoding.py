@@ -108,7 +108,7 @@ def _parsed(df: DataFrame, plan: RowPlan, schema: StructType) -> tuple[DataFrame
     if plan.decode_format == "csv":
         line = hidden("line", schema)
         df = df.select("*", line_of(content).alias(line))
-        made = attempt(spark, parse_csv(F.col(line), reader, plan.delimiter, corrupt))
+        made = attempt(spark, parse_csv(F.col(line), reader, schema, plan.delimiter, corrupt))
         found = df.select("*", result(made).alias(parsed))
         return found, F.col(parsed), csv_error(content, F.col(line), F.col(parsed), schema, plan.delimiter, corrupt)
     if plan.decode_format == "protobuf":

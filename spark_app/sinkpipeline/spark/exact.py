@@ -3,7 +3,7 @@
 A decimal comma is left out ("12,50" is 1250) and digits behind the scale are rounded away. A number is a time in
 seconds, whatever unit it has; a time without a date is one of today; a date's text may be a number of days, or a year
 of seven digits; a number that is too large is infinite; half a surrogate pair is a question mark. Times and decimals
-are read once more as they are written, in records whose schema has some.
+are read once more as they are written, in records in which that may be so (`plain.py`).
 """
 
 from __future__ import annotations
@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import (
-    ArrayType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
-    MapType,
     StringType,
-    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
-    VariantType,
 )
 
 from sinkpipeline.core.deadletter import ErrorClass
-from sinkpipeline.spark.places import let, places
+from sinkpipeline.spark.places import field_name, let, places, written_type
+from sinkpipeline.spark.plain import CLOCK, DATE, DAY, may_be_misread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,13 +34,13 @@ if TYPE_CHECKING:
 
     from sinkpipeline.spark.places import Test
 
-_DAY = r"\d{4}-\d{1,2}-\d{1,2}"
-_CLOCK = r"[T ]\d{1,2}:"
-_IS_DATE = rf"^{_DAY}({_CLOCK}\d{{1,2}}(:\d{{1,2}}(\.\d+)?)? ?(Z|UTC|[+-]\d\d:?\d\d)?)?$"
-_BEGINS_AS_TIME = rf"^{_DAY}({_CLOCK}.*)?$"
+_IS_DATE = rf"^{DATE}$"
+_BEGINS_AS_TIME = rf"^{DAY}({CLOCK}.*)?$"
 """What follows is for Spark's own parser to judge."""
-_FRACTION = r"[.](\d*?)0*(?:[eE].*)?$"
+_FRACTION = r"[.](\p{Nd}*?)0*(?:[eE].*)?$"
 _EXPONENT = r"[eE]([+-]?\d+)$"
+_OF_JAVA = r"[.\p{Nd}][fFdD]\s*$|[xX]"
+"""A literal of that language, such as 6d or 0x1p3."""
 _HALVES = (
     r"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])",
     r"(?<!\\)(?:\\\\)*(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]",
@@ -55,35 +52,13 @@ _REAL = (DoubleType, FloatType)
 HALF_A_PAIR = ErrorClass.INVALID_UTF8.error("a text has half a surrogate pair, which UTF-8 has not")
 
 
-def written_type(kind: DataType) -> DataType | None:
-    """A type that JSON's decimals and times are read as to have them as they are written; None for one without any."""
-    match kind:
-        case DecimalType():
-            # A text would have a number's digits after it was a DOUBLE.
-            return VariantType()
-        case DateType() | TimestampType() | TimestampNTZType():
-            return StringType()
-        case ArrayType():
-            of = written_type(kind.elementType)
-            return None if of is None else ArrayType(of)
-        case MapType():
-            of = written_type(kind.valueType)
-            return None if of is None else MapType(kind.keyType, of)
-        case StructType():
-            fields = [(each.name, written_type(each.dataType)) for each in kind.fields]
-            kept = [StructField(name, of) for name, of in fields if of is not None]
-            return StructType(kept) if kept else None
-        case _:
-            return None
-
-
 def json_misreadings(text: Column, parsed: Column, schema: StructType, options: Mapping[str, str]) -> Column:
     """STRING: what was read as something else than `text` says; null if nothing was.
 
     `parsed` is what `text` was read as, by the same options.
     """
     found = F.lit(None).cast("string")
-    as_written = written_type(schema)
+    as_written = written_type(schema, _WRITTEN)
     if as_written is not None:
         assert isinstance(as_written, StructType)
         checks = [*places(schema, _WRITTEN)]
@@ -94,7 +69,7 @@ def json_misreadings(text: Column, parsed: Column, schema: StructType, options: 
                 *(F.when(each.any(written, _unlike(each.kind)), _why(each.path, each.kind)) for each in checks)
             )
 
-        found = let(raw, told)
+        found = F.when(may_be_misread(text, schema), let(raw, told))
     infinite = (F.when(each.any(parsed, _is_infinite), _why(each.path, each.kind)) for each in places(schema, _REAL))
     return F.coalesce(found, *infinite, *_halves(text, parsed, schema))
 
@@ -117,16 +92,13 @@ def csv_misreadings(written: Column, parsed: Column, schema: StructType) -> Colu
         elif isinstance(each.dataType, _REAL):
             infinite = _is_infinite(parsed.getField(each.name)) & text.rlike(r"\d")
             checks.append(F.when(infinite, _why(each.name, each.dataType)))
+            checks.append(F.when(text.rlike(_OF_JAVA), F.lit(ErrorClass.WRONG_TYPE.error(f"{each.name} is no number"))))
     return F.coalesce(*checks)
 
 
 def is_misread(schema: StructType) -> bool:
     """Whether a line of such columns is looked at again."""
     return any(isinstance(each.dataType, (*_WRITTEN, *_REAL)) for each in schema.fields)
-
-
-def field_name(number: int) -> str:
-    return f"c{number}"
 
 
 def _unlike(kind: DataType) -> Test:

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from sinkpipeline.core.deadletter import ErrorClass
 from sinkpipeline.spark.decode import missing_fields
-from sinkpipeline.spark.exact import csv_misreadings, field_name, is_misread
-from sinkpipeline.spark.places import let
+from sinkpipeline.spark.exact import csv_misreadings, is_misread
+from sinkpipeline.spark.huge import line_without_huge
+from sinkpipeline.spark.places import field_name, let
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -40,14 +41,23 @@ def line_of(value: Column) -> Column:
     return F.regexp_replace(text_of(value), "\\r?\\n\\z", "")
 
 
-def parse_csv(line: Column, ddl: str, delimiter: str, corrupt: str) -> Column:
+def parse_csv(line: Column, ddl: str, schema: StructType, delimiter: str, corrupt: str) -> Column:
     """The struct of the schema's fields plus `corrupt` STRING, not null where the first line doesn't fit.
+
+    Null where a decimal is huge. `schema` is what `ddl` says.
 
     Raises for a line of very many fields: it is to be tried (`attempt`).
     """
     # On a line of its own: the schema may end with a comment.
     options = {**_options(delimiter), "columnNameOfCorruptRecord": corrupt}
-    return F.from_csv(line, f"{ddl}\n, `{corrupt}` STRING", options)
+    plain = line_without_huge(line, _fields(line, schema, delimiter), schema)
+    return F.from_csv(plain, f"{ddl}\n, `{corrupt}` STRING", options)
+
+
+def _fields(line: Column, schema: StructType, delimiter: str) -> Column:
+    """The struct of the fields as texts, as `field_name` names them."""
+    names = ", ".join(f"{field_name(number)} STRING" for number in range(len(schema.fields)))
+    return F.from_csv(line, names, _options(delimiter))
 
 
 def _options(delimiter: str) -> dict[str, str]:
@@ -78,13 +88,16 @@ def csv_error(value: Column, line: Column, parsed: Column, schema: StructType, d
         error = error.when(missing(parsed), F.lit(ErrorClass.MISSING_FIELD.error(f"{path} is null or absent")))
     if not is_misread(schema):
         return error
-    texts = ", ".join(f"{field_name(number)} STRING" for number in range(len(schema.fields)))
-    written = F.from_csv(line, texts, _options(delimiter))
-    return error.otherwise(let(written, lambda fields: csv_misreadings(fields, parsed, schema)))
+    return error.otherwise(
+        let(_fields(line, schema, delimiter), lambda fields: csv_misreadings(fields, parsed, schema))
+    )
 
 
 def _is_open(line: Column, delimiter: str) -> Column:
-    """Whether the line ends within quotes: Spark would close them."""
+    """Whether the line ends within quotes: Spark would close them.
+
+    Possessive: a long field would overflow the stack otherwise, and end the JVM.
+    """
     quotes = F.length(line) - F.length(F.replace(line, F.lit('"'), F.lit("")))
-    open_quote = rf'(?:^|{re.escape(delimiter)})"(?:[^"]|"")*$'
+    open_quote = rf'(?:^|{re.escape(delimiter)})"(?:[^"]++|"")*+$'
     return (quotes % 2 == 1) & line.rlike(open_quote)

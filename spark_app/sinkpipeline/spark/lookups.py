@@ -197,7 +197,7 @@ def _parsed(lines: DataFrame, table: TableText, schema: StructType, place: int) 
     corrupt, value, parsed = "__sinkpipeline_corrupt", F.col("value"), F.col("parsed")
     if table.format == "csv":
         lines, line = lines.withColumn("line", line_of(value)), F.col("line")
-        made = result(attempt(lines.sparkSession, parse_csv(line, table.schema, table.delimiter, corrupt)))
+        made = result(attempt(lines.sparkSession, parse_csv(line, table.schema, schema, table.delimiter, corrupt)))
         error = csv_error(value, line, parsed, schema, table.delimiter, corrupt)
     else:
         made = parse_json(value, schema, corrupt)

@@ -7,7 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,3 +101,33 @@ def in_values(test: Test, entries: Column) -> Column:
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
     """`use(value)` with the value computed once; Spark has no other way to name one inside an expression."""
     return F.get(F.transform(F.array(value), use), F.lit(0))
+
+
+def written_type(kind: DataType, wanted: tuple[type[DataType], ...]) -> DataType | None:
+    """The part of a type in which values of the wanted types are, as JSON is read to have them as they are written.
+
+    None where there are none.
+    """
+    match kind:
+        case DecimalType():
+            # A text would have a number's digits after it was a DOUBLE.
+            return VariantType() if isinstance(kind, wanted) else None
+        case DateType() | TimestampType() | TimestampNTZType():
+            return StringType() if isinstance(kind, wanted) else None
+        case ArrayType():
+            of = written_type(kind.elementType, wanted)
+            return None if of is None else ArrayType(of)
+        case MapType():
+            of = written_type(kind.valueType, wanted)
+            return None if of is None else MapType(kind.keyType, of)
+        case StructType():
+            fields = [(each.name, written_type(each.dataType, wanted)) for each in kind.fields]
+            kept = [StructField(name, of) for name, of in fields if of is not None]
+            return StructType(kept) if kept else None
+        case _:
+            return None
+
+
+def field_name(number: int) -> str:
+    """Of a field of a line, as it is read as a text."""
+    return f"c{number}"

@@ -1,0 +1,68 @@
+"""Decimals that Spark would compute for hours: its parsers of JSON and CSV write out what 1e600000000 has of digits.
+
+So a text is looked at before it is parsed: for an exponent of six digits and more, and for more than a thousand digits
+in a row, as Jackson refuses them in a number. Such a text is not parsed at all, and so it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.types import DecimalType, StructType
+
+from sinkpipeline.spark.places import field_name, let, places, written_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column
+
+HUGE = "a number has an exponent of six digits or more, or more than a thousand digits"
+_DIGIT = r"\p{Nd}"
+_ESCAPED = r"\\u[0-9a-fA-F]{4}"
+_LARGE = rf"[eE]\+?{_DIGIT}{{6}}|(?<!{_DIGIT}){_DIGIT}{{1000}}"
+_PERHAPS = (
+    rf'[":,\[\s][-+]?(?:[{_DIGIT}.]|{_ESCAPED})++[eE]\+?(?:{_DIGIT}|{_ESCAPED}){{6}}'
+    # An e, a plus, or a digit.
+    rf"|\\u00(?:2[bB]|[46]5|3\d)|(?<!{_DIGIT}){_DIGIT}{{1000}}"
+)
+"""Of a whole text: it may be one of another field, or within a text."""
+_TEXTS = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+
+
+def without_huge(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    """STRING: a text of JSON; null where `schema` has decimals and the text has one of these."""
+    of_decimals = _of_decimals(schema)
+    if of_decimals is None:
+        return text
+    numbers = F.regexp_replace(text, _TEXTS, "").rlike(_LARGE)
+
+    def any_text(raw: Column) -> Column:
+        found = [
+            each.any(raw, lambda value: value.cast("string").rlike(_LARGE)) for each in places(schema, (DecimalType,))
+        ]
+        return F.coalesce(F.greatest(*found, F.lit(False)), F.lit(False))
+
+    in_texts = let(F.from_json(text, of_decimals, dict(options)), any_text)
+    return F.when(~(text.rlike(_PERHAPS) & (numbers | in_texts)), text)
+
+
+def line_without_huge(line: Column, texts: Column, schema: StructType) -> Column:
+    """Likewise, a line of CSV; `texts` has its fields, in their order, as texts."""
+    names = [field_name(at) for at, each in enumerate(schema.fields) if isinstance(each.dataType, DecimalType)]
+    if not names:
+        return line
+    found = [texts.getField(each).rlike(_LARGE) for each in names]
+    return F.when(~(line.rlike(_LARGE) & F.coalesce(F.greatest(*found, F.lit(False)), F.lit(False))), line)
+
+
+def _is_large(value: Column) -> Column:
+    return value.cast("string").rlike(_LARGE)
+
+
+def _of_decimals(schema: StructType) -> StructType | None:
+    """A type as which JSON's decimals are read without being computed; None where there are none."""
+    found = written_type(schema, (DecimalType,))
+    assert found is None or isinstance(found, StructType)
+    return found

@@ -1,0 +1,70 @@
+"""Which texts of JSON need no second look: nothing in them can be read as something else than it says.
+
+A second look parses a text once more, and costs twice what the first one does. What it looks for shows in the text:
+for a decimal more digits than its scale has, an exponent, or a comma among digits; for a time a field of its name that
+has neither null nor a text which begins with a date. Where that can't be told, a text has its second look.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.types import ArrayType, DateType, DecimalType, MapType, StructType, TimestampNTZType, TimestampType
+
+from sinkpipeline.spark.places import places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+DAY = r"\d{4}-\d{1,2}-\d{1,2}"
+CLOCK = r"[T ]\d{1,2}:"
+DATE = rf"{DAY}({CLOCK}\d{{1,2}}(:\d{{1,2}}(\.\d+)?)? ?(Z|UTC|[+-]\d\d:?\d\d)?)?"
+_BY_ITS_NUMBER = r"\\u"
+"""Any character may be escaped so, in a name too."""
+_DIGIT = r"\p{Nd}"
+_EXPONENT = rf"[{_DIGIT}.][eE][+-]?{_DIGIT}"
+_COMMA = rf'"(?=[^"]*{_DIGIT})[{_DIGIT}.+\-eE]*+,[{_DIGIT}.,+\-eE]*+"'
+_NAME = re.compile(r"[^\"\\/\x00-\x1f]+")
+"""That can be escaped by numbers alone."""
+
+
+def may_be_misread(text: Column, schema: StructType) -> Column:
+    """BOOLEAN: false only where a second look at the decimals and the times of `text` would find nothing."""
+    patterns = [_BY_ITS_NUMBER, *_of_decimals(schema)]
+    for name, kind in _times(schema):
+        if name is None or _NAME.fullmatch(name) is None:
+            return F.lit(True)
+        patterns.append(_is_no_such_text(name, kind))
+    return text.rlike("|".join(patterns))
+
+
+def _of_decimals(schema: StructType) -> Iterator[str]:
+    scales = [each.kind.scale for each in places(schema, (DecimalType,)) if isinstance(each.kind, DecimalType)]
+    if scales:
+        yield from (rf"\.{_DIGIT}{{{min(scales) + 1}}}", _EXPONENT, _COMMA)
+
+
+def _times(kind: DataType, name: str | None = None) -> Iterator[tuple[str | None, DataType]]:
+    """Each time, with the name that stands before its value; None where there is none."""
+    match kind:
+        case StructType():
+            for each in kind.fields:
+                yield from _times(each.dataType, each.name)
+        case ArrayType():
+            yield from _times(kind.elementType)
+        case MapType():
+            yield from _times(kind.valueType)
+        case DateType() | TimestampType() | TimestampNTZType():
+            yield name, kind
+        case _:
+            return
+
+
+def _is_no_such_text(name: str, kind: DataType) -> str:
+    fine = rf'"{DATE}"' if isinstance(kind, DateType) else rf'"{DAY}(?:"|{CLOCK})'
+    return rf'"\Q{name}\E"\s*:\s*(?!\s|null|{fine})'
