@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 HUGE = "a number has an exponent of six digits or more, or more than a thousand digits"
 _DIGIT = r"\p{Nd}"
 _ESCAPED = r"\\u[0-9a-fA-F]{4}"
-_LARGE = rf"[eE]\+?{_DIGIT}{{6}}|(?<!{_DIGIT}){_DIGIT}{{1000}}"
-_PERHAPS = (
-    rf'[":,\[\s][-+]?(?:[{_DIGIT}.]|{_ESCAPED})++[eE]\+?(?:{_DIGIT}|{_ESCAPED}){{6}}'
-    # An e, a plus, or a digit.
-    rf"|\\u00(?:2[bB]|[46]5|3\d)|(?<!{_DIGIT}){_DIGIT}{{1000}}"
-)
-"""Of a whole text: it may be one of another field, or within a text."""
+_MOST = 1_000
+_LARGE = rf"[eE]\+?{_DIGIT}{{6}}|(?<!{_DIGIT}){_DIGIT}{{{_MOST}}}"
+_EXPONENT = rf"[eE]\+?(?:{_DIGIT}|{_ESCAPED}){{6}}"
+_BEFORE_IT = rf'[":,\[\s][-+]?(?:[{_DIGIT}.]|{_ESCAPED})++[eE]'
+"""What tells a number from an identifier."""
+_NUMBERED = r"\\u00(?:2[bB]|[46]5|3\d)"
+"""An e, a plus, or a digit."""
+_LONG = rf"(?<!{_DIGIT}){_DIGIT}{{{_MOST}}}"
 _TEXTS = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
@@ -45,7 +46,7 @@ def without_huge(text: Column, schema: StructType, options: Mapping[str, str]) -
         return F.coalesce(F.greatest(*found, F.lit(False)), F.lit(False))
 
     in_texts = let(F.from_json(text, of_decimals, dict(options)), any_text)
-    return F.when(~(text.rlike(_PERHAPS) & (numbers | in_texts)), text)
+    return F.when(~(_perhaps(text) & (numbers | in_texts)), text)
 
 
 def line_without_huge(line: Column, texts: Column, schema: StructType) -> Column:
@@ -55,6 +56,13 @@ def line_without_huge(line: Column, texts: Column, schema: StructType) -> Column
         return line
     found = [texts.getField(each).rlike(_LARGE) for each in names]
     return F.when(~(line.rlike(_LARGE) & F.coalesce(F.greatest(*found, F.lit(False)), F.lit(False))), line)
+
+
+def _perhaps(text: Column) -> Column:
+    """Quickly. It may be one of another field, or within a text."""
+    has_exponent = text.rlike(_EXPONENT) & text.rlike(_BEFORE_IT)
+    is_escaped = text.contains("\\u00") & text.rlike(_NUMBERED)
+    return has_exponent | is_escaped | ((F.octet_length(text) >= _MOST) & text.rlike(_LONG))
 
 
 def _is_large(value: Column) -> Column:
