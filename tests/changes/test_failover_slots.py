@@ -114,7 +114,6 @@ def test_also_of_a_snapshot(kafka: LocalKafka, logical: LocalPostgresql, tmp_pat
         assert lab.ids() == list(range(5))
 
 
-@pytest.mark.thorough("two servers; a replica of MySQL takes over in make test")
 def test_it_goes_on_with_the_slot_of_the_standby(pair: Pair) -> None:
     lab = pair.lab
     pair.sync()
@@ -132,7 +131,6 @@ def test_it_goes_on_with_the_slot_of_the_standby(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", [WAITS], indirect=True, ids=["the primary waits"])
-@pytest.mark.thorough("two servers")
 def test_what_the_standby_lacks_was_not_delivered(pair: Pair) -> None:
     lab = pair.lab
     pair.sync()
@@ -150,7 +148,6 @@ def test_what_the_standby_lacks_was_not_delivered(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", [{}], indirect=True, ids=["the primary does not wait"])
-@pytest.mark.thorough("two servers")
 def test_what_was_delivered_and_the_standby_lacks_is_told(pair: Pair) -> None:
     lab = pair.lab
     pair.sync()

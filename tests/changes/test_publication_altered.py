@@ -75,6 +75,33 @@ def test_what_no_session_sends_again_is_told(published: Lab) -> None:
     assert delivered(published, "orders") == []
 
 
+@pytest.mark.thorough("other ways to alter it")
+@pytest.mark.parametrize("how", ["DROP TABLE others", "SET TABLE orders, others WHERE (id < 0)", "SET TABLE orders"])
+def test_a_table_that_is_left_out_beside_a_transaction_which_is_cut(published: Lab, how: str) -> None:
+    """The other way round: the running session sends what the next one leaves out, or does not either."""
+    lab = published
+    lab.sql(f"ALTER PUBLICATION {lab.name} ADD TABLE others", insert("others", 2_000, 1).decode())
+    lab.live()
+    stage = lab.start(cuts=CutPolicy(rows=ROWS // 2, bytes=1 << 20, seconds=0.2))
+    stage.wait_for("state")
+    with lab.connected(autocommit=False) as late:
+        late.execute(insert("orders", 0, ROWS))
+        late.execute(insert("others", 0, ROWS))
+        lab.sql(f"ALTER PUBLICATION {lab.name} {how}")
+        lab.sql(insert("orders", 1_000, 1).decode())
+        lab.caught_up()
+        (stage.directory / "after-commit").touch()
+        late.execute(insert("orders", ROWS, ROWS))
+        late.commit()
+    stage.wait_at("after-commit")
+    stage.kill()
+    assert lab.progress()[1] == ROWS // 2
+    lab.live()
+    assert delivered(lab, "orders") == [*range(2 * ROWS), 1_000]
+    others = delivered(lab, "others")
+    assert others in ([2_000], [*range(ROWS), 2_000]), "all of them, or none"
+
+
 def test_a_transaction_of_which_nothing_is_sent_again_is_told(published: Lab) -> None:
     """It has changed the added table alone: since PostgreSQL 15 a session leaves out even its begin and its end."""
     cut(published, ROWS // 2, then=None)

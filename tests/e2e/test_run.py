@@ -197,7 +197,7 @@ def test_an_earlier_status_seeds_a_run_whose_progress_was_deleted(kafka: LocalKa
     conditions = {each["type"]: each for each in app.status()["conditions"]}
     assert conditions["ExactlyOnce"]["status"] == "Unknown"
     assert conditions["ExactlyOnce"]["reason"] == "ProgressRestored"
-    assert "at most 2000 rows" in conditions["ExactlyOnce"]["message"]
+    assert "at most 2000 records" in conditions["ExactlyOnce"]["message"]
     assert app.rows_delivered() == source.total
 
 

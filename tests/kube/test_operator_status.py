@@ -105,7 +105,7 @@ def test_a_restored_progress_is_told_as_unknown_exactness(lab: OperatorLab, name
     ready(lab, name)
     lab.driver(name).change(sinks={"copy": SinkScript(may_duplicate=17, progress_id="progress-2")})
     told = lab.until_condition(name, "ExactlyOnce", "Unknown", "ProgressRestored")
-    assert "at most 17 rows" in told["message"]
+    assert "at most 17 records" in told["message"]
     lab.until(lambda: "ProgressTopicRecreated" in lab.told(name), "an event tells of the topic")
     assert lab.condition(name, "Ready")["status"] == "True"
 

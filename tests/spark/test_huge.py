@@ -72,4 +72,5 @@ def test_long_texts(spark: SparkSession) -> None:
         '{"s": "x", "a": [' + ",".join(str(each) for each in range(150_000)) + '], "d": 1}',
         '{"d":' + " " * 900_000 + "1}",
     ]
-    assert refused(spark, RowPlan("json", COLUMNS), fine) == [None] * len(fine)
+    behind = '{"s": "' + "x\\n" * 300_000 + '", "d": 1e600000000}'
+    assert refused(spark, RowPlan("json", COLUMNS), [*fine, behind]) == [None] * len(fine) + ["WrongType"]

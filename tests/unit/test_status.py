@@ -247,8 +247,8 @@ def test_what_is_no_time_is_none(told: object) -> None:
     [
         ([sink()], "True", "Transactional", ""),
         ([sink(), sink("weak", exactly_once=False)], "False", "AtLeastOnceRequested", "AtLeastOnce for weak"),
-        ([sink(progress=restored(7))], "Unknown", "ProgressRestored", "one: at most 7 rows"),
-        ([sink(progress=restored(0))], "Unknown", "ProgressRestored", "one: at most 0 rows"),
+        ([sink(progress=restored(7))], "Unknown", "ProgressRestored", "one: the rows of at most 7 records"),
+        ([sink(progress=restored(0))], "Unknown", "ProgressRestored", "one: the rows of at most 0 records"),
         ([sink(progress=rolled_back(7))], "Unknown", "SinkRolledBack", "one: 7 rows were lost by the sink"),
         ([sink(progress=rolled_back(0))], "Unknown", "SinkRolledBack", "one: 0 rows"),
         ([sink(progress=rolled_back(7, restored(2)))], "Unknown", "ProgressRestored", "duplicated; one: 7 rows"),
