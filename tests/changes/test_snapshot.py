@@ -191,7 +191,6 @@ def test_what_others_have_written_before_is_not_taken_back(prepared: Lab) -> Non
     assert ("d", "others") not in keys
     # Its own rows, of what it had given up.
     assert keys.count(("r", "orders")) - keys.count(("d", "orders")) == 2000
-    prepared.sql(f"SELECT pg_drop_replication_slot('{name}')")
 
 
 @pytest.mark.thorough("points of a snapshot that begins anew")

@@ -1,7 +1,7 @@
 """Decimals that Spark would compute for hours: its parsers of JSON and CSV write out what 1e600000000 has of digits.
 
-So a text is looked at before it is parsed: for an exponent of six digits and more, and for more than a thousand digits
-in a row, as Jackson refuses them in a number. Such a text is not parsed at all, and so it is refused.
+So a text is looked at before it is parsed: for an exponent of six digits and more, and for a thousand digits in a row,
+as Jackson refuses more of them in a number. Such a text is not parsed at all, and so it is refused.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import DecimalType, StructType
 
 from sinkpipeline.spark.places import field_name, let, places, written_type
+from sinkpipeline.spark.plain import DIGIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column
 
-HUGE = "a number has an exponent of six digits or more, or more than a thousand digits"
-_DIGIT = r"\p{Nd}"
+HUGE = "a number has an exponent of six digits or more, or a thousand digits in a row"
 _ESCAPED = r"\\u[0-9a-fA-F]{4}"
-_MOST = 1_000
-_LARGE = rf"[eE]\+?{_DIGIT}{{6}}|(?<!{_DIGIT}){_DIGIT}{{{_MOST}}}"
-_EXPONENT = rf"[eE]\+?(?:{_DIGIT}|{_ESCAPED}){{6}}"
-_BEFORE_IT = rf'[":,\[\s][-+]?(?:[{_DIGIT}.]|{_ESCAPED})++[eE]'
+_MANY = 1_000
+_LONG = rf"(?<!{DIGIT}){DIGIT}{{{_MANY}}}"
+_LARGE = rf"[eE]\+?{DIGIT}{{6}}|{_LONG}"
+_EXPONENT = rf"[eE]\+?(?:{DIGIT}|{_ESCAPED}){{6}}"
+_BEFORE_IT = rf'[":,\[\s][-+]?(?:[{DIGIT}.]|{_ESCAPED})++[eE]'
 """What tells a number from an identifier."""
 _NUMBERED = r"\\u00(?:2[bB]|[46]5|3\d)"
 """An e, a plus, or a digit."""
-_LONG = rf"(?<!{_DIGIT}){_DIGIT}{{{_MOST}}}"
 _TEXTS = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
@@ -40,9 +40,7 @@ def without_huge(text: Column, schema: StructType, options: Mapping[str, str]) -
     numbers = F.regexp_replace(text, _TEXTS, "").rlike(_LARGE)
 
     def any_text(raw: Column) -> Column:
-        found = [
-            each.any(raw, lambda value: value.cast("string").rlike(_LARGE)) for each in places(schema, (DecimalType,))
-        ]
+        found = [each.any(raw, _is_large) for each in places(schema, (DecimalType,))]
         return F.coalesce(F.greatest(*found, F.lit(False)), F.lit(False))
 
     in_texts = let(F.from_json(text, of_decimals, dict(options)), any_text)
@@ -62,7 +60,7 @@ def _perhaps(text: Column) -> Column:
     """Quickly. It may be one of another field, or within a text."""
     has_exponent = text.rlike(_EXPONENT) & text.rlike(_BEFORE_IT)
     is_escaped = text.contains("\\u00") & text.rlike(_NUMBERED)
-    return has_exponent | is_escaped | ((F.octet_length(text) >= _MOST) & text.rlike(_LONG))
+    return has_exponent | is_escaped | ((F.octet_length(text) >= _MANY) & text.rlike(_LONG))
 
 
 def _is_large(value: Column) -> Column:

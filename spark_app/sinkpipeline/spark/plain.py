@@ -28,10 +28,10 @@ CLOCK = r"[T ]\d{1,2}:"
 DATE = rf"{DAY}({CLOCK}\d{{1,2}}(:\d{{1,2}}(\.\d+)?)? ?(Z|UTC|[+-]\d\d:?\d\d)?)?"
 _BY_ITS_NUMBER = "\\u"
 """Any character may be escaped so, in a name too."""
-_DIGIT = r"\p{Nd}"
+DIGIT = r"\p{Nd}"
 # Each begins with a character that is rare, and no repetition can be tried twice: a text is run through once.
-_EXPONENT = rf"[eE](?<=[{_DIGIT}.][eE])[+-]?{_DIGIT}"
-_COMMA = rf'"(?=[{_DIGIT}.,+\-eE]++")(?=[^"]*,)[^"]*{_DIGIT}'
+_EXPONENT = rf"[eE](?<=[{DIGIT}.][eE])[+-]?{DIGIT}"
+_COMMA = rf'"(?=[{DIGIT}.,+\-eE]++")(?=[^"]*,)[^"]*{DIGIT}'
 """A text of a number's characters, with a comma and a digit; between two texts there can be a comma too."""
 _NAME = re.compile(r"[^\"\\/\x00-\x1f]+")
 """That can be escaped by numbers alone."""
@@ -51,7 +51,7 @@ def may_be_misread(text: Column, schema: StructType) -> Column:
 def _of_decimals(schema: StructType) -> Iterator[str]:
     scales = [each.kind.scale for each in places(schema, (DecimalType,)) if isinstance(each.kind, DecimalType)]
     if scales:
-        yield from (rf"\.{_DIGIT}{{{min(scales) + 1}}}", _EXPONENT, _COMMA)
+        yield from (rf"\.{DIGIT}{{{min(scales) + 1}}}", _EXPONENT, _COMMA)
 
 
 def _times(kind: DataType, name: str | None = None) -> Iterator[tuple[str | None, DataType]]:

@@ -77,7 +77,7 @@ class StageReport:
             found = replace(found, snapshot=told["snapshot"])
         if "serverEnd" in told:
             found = replace(found, server_end=told["serverEnd"])
-        elif found.position is not None and found.server_end is not None and found.reached(found.server_end):
+        elif found.server_end is not None and found.reached(found.server_end):
             # It has read what came since the last look.
             found = replace(found, server_end=found.position)
         if "incrementalSnapshot" in told:
